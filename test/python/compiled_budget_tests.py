@@ -2,6 +2,7 @@
 that they do not."""
 
 import sys
+import types
 import typing
 import warnings
 
@@ -12,6 +13,7 @@ from torch.nn import functional
 
 import koila
 import networks
+from koila._capture.program import Program
 from koila._compile import program_selection
 from koila._compile.choose_form import choose
 from koila._compile.specialized_module import Specialization
@@ -94,7 +96,8 @@ def test_a_tile_that_runs_out_of_memory(monkeypatch, text, runs_out):
             compiled(x)
     # And below koila.lazy.
     with pytest.raises(RuntimeError) as caught:
-        errors.as_eager(None, fail)
+        run: typing.Any = types.SimpleNamespace(program=Program([], []))
+        errors.as_eager(run, fail)
     assert caught.value is error
     assert calls == ([] if runs_out else ["whole", "again"])
 

@@ -260,6 +260,18 @@ class Statistics(unittest.TestCase):
         # The statistics are updated when the loss is read, and are not in the way then.
         self.check(functools.partial(script, reads=True))
 
+    def test_hook_on_the_way_to_inputs(self):
+        def script(model, batches):
+            x, y = batches()
+            F.cross_entropy(model(x), y).backward()
+            model[1].eval(), model[4].eval()
+            out = model(x)
+            loss = F.cross_entropy(out, y)
+            out.register_hook(lambda gradient: gradient * 3)
+            loss.backward(inputs=[model[0].weight])
+
+        self.check(script, message="what inputs= names", part=0.45)
+
     def test_inputs(self):
         def script(model, batches):
             x, y = batches()

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Random steps that mix samples leave what plain PyTorch leaves, within their budget.
 
-Usage: random_steps.py [--count N] [--seed S] [--only K...] [--minutes M] [--state FILE]
-                       [--max-refused SHARE] [--counter LIBRARY] [--print]
+Usage: random_steps.py [--lazy] [--count N] [--seed S] [--only K...] [--minutes M]
+                       [--state FILE] [--max-refused SHARE] [--counter LIBRARY] [--print]
 
 Steps of random_models.py, in float64, are compiled in tiles or for a budget between the
 smallest that works and the untiled peak. Gradients of all weights, the loss and running
@@ -14,9 +14,13 @@ With every step runs a control: the step accumulated over tiles, each with stati
 pairs of its own. Steps at which that is not seen to differ are replaced by others before
 koila sees them.
 
-koila may refuse a step with a sentence; those are counted, and --max-refused bounds their
-share. --seed S --only K runs a step again. With --minutes the run ends after so long; with
---state it goes on where the last one ended.
+With --lazy a step goes through koila.lazy instead, twice, with a budget below what it takes as
+a whole; every third has its loss read first. Without a warning it runs in tiles and within the
+budget.
+
+koila may refuse a step with a sentence, or run it whole and say why; those are counted, and
+--max-refused bounds their share. --seed S --only K runs a step again. With --minutes the run
+ends after so long; with --state it goes on where the last one ended.
 """
 
 from __future__ import annotations
@@ -29,6 +33,7 @@ import random
 import sys
 import time
 import warnings
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
@@ -63,6 +68,9 @@ class Verdict(NamedTuple):
 
     kind: str
     detail: str = ""
+
+
+Check = Callable[[RandomStep, Counter, random.Random], list[str]]
 
 
 def leave(step: nn.Module, loss: Tensor) -> dict[str, Tensor]:
@@ -188,7 +196,60 @@ def check(step: RandomStep, counter: Counter, rng: random.Random) -> list[str]:
     return notes
 
 
-def judge(seed: str, counter: Counter) -> tuple[Verdict, list[str], RandomStep]:
+class Whole(koila.KoilaError):
+    """Why koila.lazy has run a step whole."""
+
+
+def check_lazy(step: RandomStep, counter: Counter, rng: random.Random) -> list[str]:
+    """As check() through koila.lazy; raises Whole for a step that is announced as one."""
+    args = step.draw(13)
+    plain = run_plain(step.module, args)
+    allowed = max(ALLOWED, 100 * conditioned(step.module, args, plain))
+    reads = rng.random() < 0.3
+    left: list[Tensor] = []
+
+    def run(module: nn.Module, budget: int | str) -> None:
+        loss = module(*koila.lazy(*args, batch=0, budget=budget))
+        if reads:
+            loss.item()
+        loss.backward()
+        left[:] = [torch.tensor(loss.item())]
+
+    whole = copy.deepcopy(step.module)
+    torch.manual_seed(5)
+    run(whole, "1GiB")
+    last = koila.last()
+    if last is None or last.peak_bytes is None:
+        raise Whole("it cannot be traced for another number of samples")
+    budget = int(last.peak_bytes * (0.5 + 0.45 * rng.random()))
+    module, said = copy.deepcopy(step.module), []
+    for call in range(2):
+        module.load_state_dict(step.module.state_dict())
+        module.zero_grad(set_to_none=call == 0)
+        torch.manual_seed(5)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            measured = counter.measure(run, (module, budget))[0]
+        said += [str(entry.message) for entry in caught if entry.category is koila.KoilaWarning]
+        off = segments.distance(leave(module, left[0]), plain)
+        if not off <= allowed:
+            raise Failed(f"budget {budget}, call {call}: {off:.1e} off")
+        last = koila.last()
+        assert last is not None
+        if last.tile is None and not said:
+            raise Failed(f"budget {budget}, call {call}: whole, and nothing was said")
+        # Gradients that the first call makes are no part of the budget.
+        if not said and call and measured > budget + GENERATOR_BYTES * step.drops:
+            raise Failed(f"{measured} bytes, the budget is {budget}, predicted {last}")
+    if last.tile is None:
+        raise Whole(said[0].split("runs whole: ")[-1])
+    if said:
+        return ["tiles through koila.lazy", "announced"]
+    exact = measured == last.peak_bytes
+    return ["tiles through koila.lazy", "within the budget", *(["as predicted"] if exact else [])]
+
+
+def judge(seed: str, counter: Counter, check: Check) -> tuple[Verdict, list[str], RandomStep]:
     step = get_sensitive(seed)
     torch.manual_seed(4)
     try:
@@ -209,6 +270,7 @@ def get_options() -> argparse.Namespace:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--counter", default=ROOT / "build/lib/libkoila-counter.so")
+    parser.add_argument("--lazy", action="store_true", help="through koila.lazy")
     parser.add_argument("--count", type=int, default=100, help="steps")
     parser.add_argument("--seed", default="1")
     parser.add_argument("--only", type=int, nargs="+", metavar="K", help="these steps")
@@ -235,7 +297,8 @@ def main() -> None:
     for number in numbers:
         if time.monotonic() - start > options.minutes * 60:
             break
-        verdict, found, step = judge(f"{options.seed}:{number}", counter)
+        way = check_lazy if options.lazy else check
+        verdict, found, step = judge(f"{options.seed}:{number}", counter, way)
         verdicts[verdict.kind] += 1
         notes.update(found)
         if verdict.kind == "refused":

@@ -316,7 +316,8 @@ def main():
             timeout=TIMEOUT,
         )
         if done.returncode:
-            wrong.append(f"{name}: failed")
+            wrong.append(f"{name}: failed, exit status {done.returncode}")
+            print("wrong:", wrong[-1], flush=True)
             continue
         found = json.loads(done.stdout.splitlines()[-1])
         models[name] = found

@@ -3,6 +3,7 @@ run, replayed on other tensors, and told apart."""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,6 +14,7 @@ from koila._capture.batch_int import BatchInt
 from koila._capture.casts import CastCache
 from koila._capture.frames import raise_at
 from koila._capture.graphs import Graph
+from koila._capture.made_of_sizes import Diagonal, Positions, find_made
 from koila._capture.memory import Aliases, written_by
 from koila._capture.statistics import show_updated
 from koila._capture.values import GradientHook, Node, Value
@@ -108,6 +110,21 @@ class Program:
         assert tensor is not None
         return tensor
 
+    @functools.cached_property
+    def made(self) -> dict[int, Diagonal | Positions]:
+        """The leaves that are made of the number of samples alone."""
+        origins = [leaf.source for leaf in self.leaves if leaf.source is not None]
+        batch = next((origin.size for origin in origins if origin.batch is not None), None)
+        found = {}
+        for index, leaf in enumerate(self.leaves):
+            if not batch or leaf.origin or leaf.source or leaf.drawn or leaf.tensor is None:
+                continue
+            if isinstance(leaf.tensor, torch.nn.Parameter) or leaf.freed or index in self.copied:
+                continue
+            if (what := find_made(leaf.tensor, batch)) is not None:
+                found[index] = what
+        return found
+
     def key(self) -> tuple[Any, ...]:
         """Equal for programs that compute the same but for floats and values."""
         leaves = tuple(
@@ -123,7 +140,7 @@ class Program:
             (id(node.call) if node.call.kind is None else node.call.kind, step)
             for node, step in zip(self.nodes, self.steps, strict=True)
         )
-        return calls, leaves, tuple(self.results), self.graph
+        return calls, leaves, tuple(self.results), self.graph, tuple(self.made.items())
 
     def writes(self, *, statistics: bool = True) -> bool:
         """Whether it writes to a tensor that is there at entry, so that it must

@@ -7,7 +7,7 @@ import itertools
 import os
 import re
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from types import FunctionType
 from typing import Any
@@ -21,6 +21,7 @@ from koila._capture.compare import compare
 from koila._capture.cumulative import normalise
 from koila._capture.frames import location_of
 from koila._capture.global_hooks import without_hooks
+from koila._capture.made_of_sizes import Diagonal, Positions, is_permutation
 from koila._capture.module_snapshot import seed
 from koila._capture.owned_traces import trace as trace_module
 from koila._capture.program import Program, places_of
@@ -144,7 +145,8 @@ def trace(
             continue
         # As is a size that was written as a number, as of len(x).
         for size in (None, batch) if written and guess else (None,):
-            recorded = _Recorded(program, dims, trains, tuple(sorted(varying)), size, few)
+            made = program.made if guess and has_samples else {}
+            recorded = _Recorded(program, dims, trains, tuple(sorted(varying)), size, few, made)
             try:
                 return _trace(recorded)
             except Exception as caught:  # torch raises of every type here
@@ -281,10 +283,12 @@ class _Recorded:
         varying: tuple[int, ...],
         size: int | None,
         few: tuple[int, int],
+        made: Mapping[int, Diagonal | Positions],
     ) -> None:
         self.program, self.dims, self.trains, self.varying = program, dims, trains, varying
         self.size = size  # what is so long in shapes is as long as the batch
         self.few = few
+        self.made = made  # again, from the number of samples
         self.autocasts = any(node.call.autocast is not None for node in program.nodes)
         self.casts = False  # what autocast casts inside of operators is cast before them
         self.module = _Module()
@@ -316,6 +320,11 @@ class _Recorded:
                 self.module.register_parameter(self.names[index], weight)
             elif (order := _find_order(leaf.meta)) is not None:
                 self.orders[index] = order
+        if self.batch is None:
+            # Samples that a program has made beside its batch.
+            samples = ((i, dim) for i, dim in enumerate(dims) if dim is not None)
+            for index, dim in itertools.islice(samples, 1):
+                self.batch = index, dim, program.leaves[index].meta.shape[dim]
 
     def reset(self) -> list[Tensor]:
         """Takes updates of statistics back, and returns what they had become."""
@@ -329,7 +338,7 @@ class _Recorded:
         arguments = []
         grads = self.trains or any(node.call.differentiates for node in self.program.nodes)
         for index, (leaf, dim) in enumerate(zip(self.program.leaves, self.dims, strict=True)):
-            if index in self.names:
+            if index in self.names or index in self.made:
                 continue
             tensor = self.program.tensor_of(leaf).detach()
             if dim is None:
@@ -337,6 +346,8 @@ class _Recorded:
             if dim is not None:
                 rows = torch.arange(first, first + count, device=tensor.device) % tensor.shape[dim]
                 dense = tensor.index_select(dim, rows)
+                if is_permutation(tensor):
+                    dense = dense.argsort().argsort()  # one of fewer
                 if _is_channels_last(leaf.meta):
                     dense = dense.contiguous(memory_format=torch.channels_last)
                 tensor = dense
@@ -387,8 +398,12 @@ class _Module(nn.Module):
 def _replay(module: nn.Module, recorded: _Recorded, arguments: tuple[Tensor, ...]) -> Any:
     program = recorded.program
     rest = iter(arguments)
-    leaves = [
-        getattr(module, recorded.names[index]) if index in recorded.names else next(rest)
+    leaves: list[Any] = [
+        getattr(module, recorded.names[index])
+        if index in recorded.names
+        else None
+        if index in recorded.made
+        else next(rest)
         for index in range(len(program.leaves))
     ]
     numbers = list(program.numbers)
@@ -397,6 +412,11 @@ def _replay(module: nn.Module, recorded: _Recorded, arguments: tuple[Tensor, ...
     for index, order in recorded.orders.items():
         back = sorted(range(len(order)), key=order.__getitem__)
         leaves[index] = leaves[index].permute(back)
+    for index, made in recorded.made.items():
+        assert recorded.batch is not None
+        place, dim, _ = recorded.batch
+        like = program.tensor_of(program.leaves[index])
+        leaves[index] = made.make(leaves[place].size(dim), like)
     for index in recorded.expanded:
         rows = program.leaves[index].meta.shape[0]
         if recorded.batch is not None:
@@ -554,7 +574,8 @@ def _trace_module(recorded: _Recorded) -> Traced:
             problem = _find_problem(recorded, script, given, wanted, updated)
         if problem:
             raise CompileError(f"a trace of it is wrong for {count} samples: {problem}")
-    taken = [index for index in range(len(program.leaves)) if index not in recorded.names]
+    given_apart = {*recorded.names, *recorded.made}
+    taken = [index for index in range(len(program.leaves)) if index not in given_apart]
     reached: tuple[int, ...] = ()
     if recorded.trains:
         ends = {id(getattr(module, name)): index for index, name in recorded.names.items()}

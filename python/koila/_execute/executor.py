@@ -235,6 +235,7 @@ def check_split(run: Run) -> None:
 @outside
 def run_nodes(nodes: Iterable[Node]) -> None:
     """Runs what has to run before something else is written."""
+    nodes = [node for node in nodes if not node.done]
     found = closure((), nodes)
     if not found:
         return
@@ -242,7 +243,8 @@ def run_nodes(nodes: Iterable[Node]) -> None:
     program = Program(found, [])
     run = start(program, _graph_mode(program), found[-1].frames)
     if not run.fits():
-        if not program.writes(statistics=False):
+        updates = all(node.writes_outside for node in nodes)
+        if updates and not program.writes(statistics=False):
             _read_alone(_list_updated(found), found[-1].frames)
             return
         run.run_whole("others see what it writes")

@@ -159,18 +159,18 @@ class _Step:
 def _step_beside_grads(run: Run, or_raise: bool = False) -> dict[int, Tensor]:
     """The gradients of the leaves that the loss depends on; ``.grad`` stays."""
     traced, leaves = run.traced(), run.program.leaves
-    places = {id(w): index for index, w in traced.weights.items() if w.requires_grad}
-    # The method holds sums and a tile's gradients, which a step has in `.grad`.
+    trained = {index: w for index, w in traced.weights.items() if w.requires_grad}
+    # Here, too, a step adds to gradients that are there: to some of its own.
     run.grads = "present"
-    step = _Step(run, 2 * sum(without_copies(leaves[i]).nbytes for i in places.values()), or_raise)
+    step = _Step(run, sum(without_copies(leaves[index]).nbytes for index in trained), or_raise)
     try:
-        results, gradients = as_eager(run, lambda: step.compiled.module.grads(*run.take()))
-        trained = [weight for weight in step.compiled.module.parameters() if weight.requires_grad]
-        found = {
-            places[id(weight)]: gradient
-            for weight, gradient in zip(trained, gradients, strict=True)
-        }
-        return step.finish(results, {index: found[index] for index in traced.reached})
+        arguments = run.take()
+        for weight in trained.values():
+            weight.grad = torch.zeros_like(weight)
+        results = as_eager(run, lambda: step.compiled.module.train_step(*arguments))
+        found = {index: trained[index].grad for index in traced.reached}
+        gradients = {index: gradient for index, gradient in found.items() if gradient is not None}
+        return step.finish(results, gradients)
     finally:
         traced.release()
 
@@ -458,7 +458,11 @@ def _backward(
         run.run_whole("a hook sees the gradient of a tensor that running statistics are made of")
         _run_whole(run)
         return False
-    if hooked and inputs is None:
+    if hooked and inputs is not None:
+        run.run_whole("a hook sees a gradient on its way to what inputs= names")
+        _run_whole(run)
+        return False
+    if hooked:
         nodes = gradient_closure(value)[0]
         made = [reference for node in nodes for reference in node.outputs]
         differentiate_at_hooks(

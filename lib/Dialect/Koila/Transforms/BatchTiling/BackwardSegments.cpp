@@ -87,6 +87,16 @@ private:
   bool isNorm(Operation *op) const {
     return op && op->hasAttr(kNormalisesBatchAttr);
   }
+  /// Whether `op` gives views of samples that loops cannot hand on, as parts of
+  /// channels: what they are of is kept.
+  bool hasGaps(Operation *op) const {
+    return op && makesNoTensor(*op, dims) &&
+           llvm::any_of(op->getResults(), [&](Value result) {
+             const std::optional<TensorInfo> &info = dims.lookup(result).tensor;
+             return info && batch->lookup(result).isAt() &&
+                    !info->getDenseOrder();
+           });
+  }
   /// Whether operators give the gradients of `op`, on the path.
   bool hasOperators(Operation *op) const {
     auto interface = dyn_cast<BackwardOperatorInterface>(op);
@@ -488,8 +498,7 @@ Recompute BackwardSplitter::getChoice(Value value,
   Operation *op = value.getDefiningOp();
   if (!op || !levels.contains(op))
     return Recompute::Never;
-  // Views have no bytes: what they are of is kept.
-  if (isNorm(op) || makesNoTensor(*op, dims))
+  if (isNorm(op) || hasGaps(op))
     return Recompute::Always;
   if (segment.isWhole || !batch->lookup(value).isAt())
     return Recompute::Never;
@@ -733,8 +742,7 @@ RecomputeFigures BackwardSplitter::planRecomputation() {
   auto isApart = [&](Value value) { return batch->lookup(value).isAt(); };
   planner = std::make_unique<RecomputePlanner>(
       dims, symbol, budget->batch, levels, std::move(reads),
-      [&](Operation *op) { return isNorm(op) || makesNoTensor(*op, dims); },
-      isApart);
+      [&](Operation *op) { return isNorm(op) || hasGaps(op); }, isApart);
   planner->evict(budget->bytes);
   RecomputePlanner::Figures found = planner->simulate(budget->bytes);
   return {0, found.bytes, found.time / std::max(planner->getForwardTime(), 1.)};

@@ -321,9 +321,9 @@ llvm::SmallVector<mlir::Value> getReads(mlir::Operation *op);
 /// Whether what makes `op` run whole is only that it touches storage which
 /// something else writes.
 bool onlyReadsMutableStorage(mlir::Operation &op);
-/// `argument 'x'`, of which it is a leaf.
 /// Whether the results of `op` are views of operands, or no tensors at all.
 bool makesNoTensor(mlir::Operation &op, const DimAnalysis &dims);
+/// `argument 'x'`, of which it is a leaf.
 std::string describeLeaf(LeafOp leaf);
 /// The extent of `loss`, which has no gradient of its own, where it is not one;
 /// null if it is.

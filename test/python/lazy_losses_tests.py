@@ -1,0 +1,162 @@
+"""Losses over pairs through koila.lazy, which make tensors of the number of samples.
+
+Masks and positions are made by plain calls, torch.eye(n) and torch.arange(n), as people
+write them. Gradients are those of plain PyTorch, in tiles.
+"""
+
+import copy
+import typing
+import unittest
+import warnings
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+import koila
+from koila._capture.made_of_sizes import Diagonal, Positions, find_made, is_permutation
+
+COUNT = 24
+
+
+def make_model():
+    torch.manual_seed(0)
+    layers = nn.Linear(12, 32), nn.BatchNorm1d(32), nn.ReLU(), nn.Linear(32, 8)
+    return nn.Sequential(*layers).double()
+
+
+def make_views():
+    torch.manual_seed(1)
+    scale = torch.linspace(0.2, 2, COUNT, dtype=torch.float64)[:, None]
+    view = torch.randn(COUNT, 12, dtype=torch.float64) * scale
+    return view, view + 0.1 * torch.randn(COUNT, 12, dtype=torch.float64)
+
+
+def nt_xent(model, one, two):
+    count = one.shape[0]
+    z = F.normalize(torch.cat([model(one), model(two)]), dim=1)
+    likeness = (z @ z.t() / 0.5).masked_fill(torch.eye(2 * count, dtype=torch.bool), -torch.inf)
+    partners = torch.cat([torch.arange(count) + count, torch.arange(count)])
+    return F.cross_entropy(likeness, partners)
+
+
+def info_nce(model, one, two):
+    likeness = F.normalize(model(one)) @ F.normalize(model(two)).t() * 5
+    target = torch.arange(len(one))
+    return (F.cross_entropy(likeness, target) + F.cross_entropy(likeness.t(), target)) / 2
+
+
+def simclr(model, one, two):
+    count = one.shape[0]
+    z = F.normalize(torch.cat([model(one), model(two)]), dim=1)
+    ids = torch.cat([torch.arange(count) for _ in range(2)])
+    same = (ids.unsqueeze(0) == ids.unsqueeze(1)).double()
+    own = torch.eye(2 * count).bool()
+    likeness = (z @ z.t() / 0.5).exp()
+    return -((likeness * (same - own.double())).sum(1) / (likeness * ~own).sum(1)).log().mean()
+
+
+def triplets(model, one, two):
+    z = model(one)
+    apart = torch.cdist(z, z)
+    same = torch.eye(len(one), dtype=torch.bool)
+    furthest = (apart * same.double()).max(1).values
+    return F.relu(furthest - apart.masked_fill(same, 1e9).min(1).values + 1).mean()
+
+
+def mixed_up(model, one, two):
+    order = torch.randperm(one.shape[0])
+    return F.mse_loss(model(0.3 * one + 0.7 * one[order]), two[:, :8])
+
+
+LOSSES = nt_xent, info_nce, simclr, triplets, mixed_up
+
+
+def step(model, loss, views, budget=None):
+    model.zero_grad()
+    torch.manual_seed(2)
+    if budget is not None:
+        views = koila.lazy(*views, batch=0, budget=budget)
+    value = loss(model, *views)
+    value.backward()
+    gradients = torch.cat([p.grad.flatten() for p in model.parameters()])
+    return value.item(), gradients
+
+
+class Losses(unittest.TestCase):
+    def check(self, model, loss, views, budget):
+        wanted = step(copy.deepcopy(model), loss, views)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", koila.KoilaWarning)
+            found = step(copy.deepcopy(model), loss, views, budget)
+        last = koila.last()
+        self.assertIsNotNone(last.tile)
+        self.assertLess(last.tile, COUNT)
+        self.assertLessEqual(last.peak_bytes, budget)
+        self.assertGreater(wanted[1].norm(), 1e-6)
+        self.assertAlmostEqual(found[0], wanted[0], places=10)
+        torch.testing.assert_close(found[1], wanted[1], rtol=1e-9, atol=1e-12)
+
+    def test_losses(self):
+        for loss in LOSSES:
+            with self.subTest(loss.__name__):
+                model, views = make_model(), make_views()
+                step(copy.deepcopy(model), loss, views, "1GiB")
+                self.check(model, loss, views, int(koila.last().peak_bytes * 0.96))
+
+    def test_contents_tell(self):
+        """A mask of the same shape that is another: not that of the step before."""
+        masks = [torch.eye(COUNT, dtype=torch.bool)]
+        masks.append(masks[0].roll(1, 0))
+        masks.append(~masks[0])
+
+        def loss(model, one, two, mask):
+            likeness = F.normalize(model(one)) @ F.normalize(model(two)).t()
+            return likeness.masked_fill(mask, 0.0).logsumexp(1).mean()
+
+        model, views = make_model(), make_views()
+        step(copy.deepcopy(model), lambda *args: loss(*args, masks[0]), views, "1GiB")
+        budget = int(koila.last().peak_bytes * 0.9)
+        found = []
+        for mask in (masks[0], masks[2], masks[0]):
+            self.check(model, lambda *args, mask=mask: loss(*args, mask), views, budget)
+            found.append(step(copy.deepcopy(model), lambda *a, m=mask: loss(*a, m), views)[0])
+        self.assertNotAlmostEqual(found[0], found[1], places=3)
+        # One that no number of samples makes is not traced, and is right.
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            rolled = lambda *args: loss(*args, masks[1])
+            wanted = step(copy.deepcopy(model), rolled, views)
+            other = step(copy.deepcopy(model), rolled, views, budget)
+        self.assertTrue(caught)
+        torch.testing.assert_close(other[1], wanted[1], rtol=1e-9, atol=1e-12)
+
+    def test_what_contents_are(self):
+        eye = torch.eye(6)
+        one: typing.Any = (((True, False),),)
+        for tensor, wanted in (
+            (torch.eye(3).bool(), Diagonal(1, one)),
+            (torch.eye(6).bool(), Diagonal(2, one)),
+            (eye.bool().logical_not(), Diagonal(2, (((False, True),),))),
+            (torch.eye(3).repeat(1, 2), Diagonal(1, (((1.0, 0.0), (1.0, 0.0)),))),
+            (torch.arange(3), None),
+            (torch.cat([torch.arange(3) + 3, torch.arange(3)]), Positions((1, 0))),
+            (torch.zeros(3, 3), None),
+            (torch.rand(3, 3), None),
+            (torch.eye(4), None),
+            (eye.index_fill(0, torch.tensor([1]), 2.0), None),
+            (torch.eye(3, requires_grad=True), None),
+        ):
+            with self.subTest(str(tensor)):
+                found = find_made(tensor, 3)
+                self.assertEqual(found, wanted)
+                if found is not None:
+                    made = found.make(3, tensor)
+                    self.assertTrue(torch.equal(made, tensor) and made.dtype == tensor.dtype)
+        self.assertTrue(is_permutation(torch.tensor([2, 0, 1])))
+        self.assertFalse(is_permutation(torch.tensor([2, 2, 1])))
+        self.assertFalse(is_permutation(torch.tensor([3, 0, 1])))
+
+
+if __name__ == "__main__":
+    unittest.main()
