@@ -5,6 +5,7 @@ write them. Gradients are those of plain PyTorch, in tiles.
 """
 
 import copy
+import functools
 import typing
 import unittest
 import warnings
@@ -115,17 +116,18 @@ class Losses(unittest.TestCase):
             return likeness.masked_fill(mask, 0.0).logsumexp(1).mean()
 
         model, views = make_model(), make_views()
-        step(copy.deepcopy(model), lambda *args: loss(*args, masks[0]), views, "1GiB")
+        step(copy.deepcopy(model), functools.partial(loss, mask=masks[0]), views, "1GiB")
         budget = int(koila.last().peak_bytes * 0.9)
         found = []
         for mask in (masks[0], masks[2], masks[0]):
-            self.check(model, lambda *args, mask=mask: loss(*args, mask), views, budget)
-            found.append(step(copy.deepcopy(model), lambda *a, m=mask: loss(*a, m), views)[0])
+            masked = functools.partial(loss, mask=mask)
+            self.check(model, masked, views, budget)
+            found.append(step(copy.deepcopy(model), masked, views)[0])
         self.assertNotAlmostEqual(found[0], found[1], places=3)
         # One that no number of samples makes is not traced, and is right.
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
-            rolled = lambda *args: loss(*args, masks[1])
+            rolled = functools.partial(loss, mask=masks[1])
             wanted = step(copy.deepcopy(model), rolled, views)
             other = step(copy.deepcopy(model), rolled, views, budget)
         self.assertTrue(caught)

@@ -340,9 +340,11 @@ class Statistics(unittest.TestCase):
                 F.cross_entropy(model(x), y).backward()
                 batches.tiled()
 
-        model = make_model()
-        model[5] = nn.Sequential(nn.Softplus(), nn.Dropout(0.3, inplace=True))
-        self.check(script, model, part=0.6)
+        for drop in (nn.Dropout, nn.AlphaDropout):
+            with self.subTest(drop.__name__):
+                model = make_model()
+                model[5] = nn.Sequential(nn.Softplus(), drop(0.3, inplace=True))
+                self.check(script, model, part=0.6)
 
     def test_part_in_eval(self):
         def script(model, batches):

@@ -191,7 +191,11 @@ def _dropout(apply: Any, is_feature: bool, is_inplace: bool) -> Any:
         value = current(tensor)
         if not trains or rate in (0, 1) or 0 in value.meta.shape or not 0 < rate < 1:
             return call(func, args, kwargs)
-        made = dispatch(apply, (tensor, _make_mask(value, rate, is_feature), float(rate)), {})
+        mask = _make_mask(value, rate, is_feature)
+        if is_inplace and apply is _apply_mask:
+            noise = dispatch(_scale_noise, (mask, float(rate), value.meta.dtype), {})
+            return tensor.mul_(noise)
+        made = dispatch(apply, (tensor, mask, float(rate)), {})
         return tensor.copy_(made) if is_inplace else made
 
     return draw
