@@ -8,6 +8,7 @@ import copy
 import functools
 import typing
 import unittest
+import unittest.mock
 import warnings
 
 import torch
@@ -132,6 +133,14 @@ class Losses(unittest.TestCase):
             other = step(copy.deepcopy(model), rolled, views, budget)
         self.assertTrue(caught)
         torch.testing.assert_close(other[1], wanted[1], rtol=1e-9, atol=1e-12)
+
+    def test_other_tensors_cost_no_matrix(self):
+        """Noise as wide as a few batches is told by its first row."""
+        noise = torch.rand(3, 6)
+        with unittest.mock.patch.object(Diagonal, "make", side_effect=AssertionError):
+            self.assertIsNone(find_made(noise, 3))
+            with self.assertRaises(AssertionError):
+                find_made(torch.eye(3), 3)
 
     def test_what_contents_are(self):
         eye = torch.eye(6)
