@@ -176,6 +176,13 @@ void PeakMemoryAnalysis::Impl::addRecord(Operation &op, const SavedRule &rule,
   for (auto [index, operand] : llvm::enumerate(op.getOperands())) {
     if (!wants(operand))
       continue;
+    if (operand.getDefiningOp<LeafOp>()) {
+      holdLeaf(record, storage.lookup(operand), run);
+      SmallVector<size_t, 1> &to = run.recordsTo[operand];
+      llvm::erase_if(
+          to, [&](size_t other) { return run.records[other].holders == 0; });
+      to.push_back(number);
+    }
     auto made = run.recordOf.find(operand);
     std::optional<size_t> from;
     if (made != run.recordOf.end()) {
@@ -200,6 +207,15 @@ void PeakMemoryAnalysis::Impl::addRecord(Operation &op, const SavedRule &rule,
     replaceRecords(op, number, run);
 }
 
+// PyTorch's AccumulateGrad is a node of the graph, and has the leaf.
+void PeakMemoryAnalysis::Impl::holdLeaf(Run::Record &record,
+                                        const Storage *entry, Run &run) const {
+  if (!entry || entry->external || llvm::is_contained(record.leaves, entry))
+    return;
+  record.leaves.push_back(entry);
+  ++run.savedBy[entry];
+}
+
 void PeakMemoryAnalysis::Impl::forgetRecords(Operation &op, Run &run) const {
   for (Value result : op.getResults()) {
     run.latest.erase(result);
@@ -207,11 +223,16 @@ void PeakMemoryAnalysis::Impl::forgetRecords(Operation &op, Run &run) const {
   }
 }
 
-void PeakMemoryAnalysis::Impl::release(Run::Record &record, Operation &op,
-                                       Run &run) const {
-  for (const Storage *entry : std::exchange(record.saved, {}))
+void PeakMemoryAnalysis::Impl::letGo(ArrayRef<const Storage *> storages,
+                                     Operation &op, Run &run) const {
+  for (const Storage *entry : storages)
     if (--run.savedBy[entry] == 0 && run.onlySaved.erase(entry))
       freeStorage(entry, op, run);
+}
+
+void PeakMemoryAnalysis::Impl::release(Run::Record &record, Operation &op,
+                                       Run &run) const {
+  letGo(std::exchange(record.saved, {}), op, run);
   if (const Storage *kept = std::exchange(record.kept, nullptr))
     freeStorage(kept, op, run);
 }
@@ -228,6 +249,7 @@ void PeakMemoryAnalysis::Impl::dropHandle(Value value, Operation &op,
     if (--record.holders > 0)
       continue;
     release(record, op, run);
+    letGo(std::exchange(record.leaves, {}), op, run);
     dropped.append(record.operands);
   }
 }

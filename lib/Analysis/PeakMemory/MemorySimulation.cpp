@@ -381,7 +381,11 @@ bool PeakMemoryAnalysis::Impl::takeGradient(LeafGradOp op, Run &run) const {
   int64_t size = run.live.lookup(found->second);
   freeStorage(found->second, *op, run);
   run.leaves.erase(found);
-  run.live[born->second.front().first] = size;
+  const Storage *taken = born->second.front().first;
+  for (size_t record : run.recordsTo.lookup(op.getLeaf()))
+    if (run.records[record].holders > 0)
+      holdLeaf(run.records[record], taken, run);
+  run.live[taken] = size;
   run.liveBytes += size;
   return true;
 }

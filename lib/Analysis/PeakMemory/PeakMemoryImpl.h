@@ -119,6 +119,9 @@ struct PeakMemoryAnalysis::Impl {
       llvm::SmallVector<const Storage *, 3> saved;
       /// What the operation made for its gradient; null if nothing.
       const Storage *kept = nullptr;
+      /// Of leaves that it hands a gradient to, and of their gradients: those
+      /// live as long as it does, not only until it has run.
+      llvm::SmallVector<const Storage *, 1> leaves;
       llvm::SmallVector<size_t, 2> operands;
       unsigned holders = 0;
       /// Whether to autograd its result is a view of the whole of another.
@@ -126,6 +129,8 @@ struct PeakMemoryAnalysis::Impl {
     };
     std::vector<Record> records;
     llvm::DenseMap<mlir::Value, size_t> recordOf;
+    /// Records that hand a leaf its gradient, if they are there.
+    llvm::DenseMap<mlir::Value, llvm::SmallVector<size_t, 1>> recordsTo;
     /// By tensor: the record it has now, also where only views of it are left.
     llvm::DenseMap<mlir::Value, size_t> latest;
     /// By view: the write since it was made, and the record that it has got
@@ -216,6 +221,8 @@ struct PeakMemoryAnalysis::Impl {
   void checkUnrecorded(mlir::Operation &op);
   /// Notes what `op`, which is recorded, saves and keeps.
   void addRecord(mlir::Operation &op, const SavedRule &rule, Run &run) const;
+  /// Lets the record keep `entry` as long as it is there.
+  void holdLeaf(Run::Record &record, const Storage *entry, Run &run) const;
   /// What is known of the records of results of `op`, which runs again.
   void forgetRecords(mlir::Operation &op, Run &run) const;
   // Writes in place (CopySlices.cpp).
@@ -244,6 +251,9 @@ struct PeakMemoryAnalysis::Impl {
   void replaceRecords(mlir::Operation &op, size_t index, Run &run) const;
   /// The last use of `value` was in `op`.
   void dropHandle(mlir::Value value, mlir::Operation &op, Run &run) const;
+  /// A record keeps `storages` no more.
+  void letGo(llvm::ArrayRef<const Storage *> storages, mlir::Operation &op,
+             Run &run) const;
   /// Frees what only `record` keeps.
   void release(Run::Record &record, mlir::Operation &op, Run &run) const;
   void freeStorage(const Storage *entry, mlir::Operation &op, Run &run) const;

@@ -165,8 +165,19 @@ class Program:
         numbers: Iterable[Any] | None = None,
     ) -> list[Any]:
         """Runs the calls on other tensors, and with other ``numbers``; ``invoke``
-        makes one call."""
+        makes one call. What no later call reads is freed, as PyTorch frees it."""
         made: list[Any] = []
+        kept = {*self.results}
+        last = {
+            place: position
+            for position, step in enumerate(self.steps)
+            for entry in step
+            for place in places_of(entry)
+        }
+        dying: dict[int, list[int]] = {}
+        for place, position in last.items():
+            if place < 0 and place not in kept:
+                dying.setdefault(position, []).append(-1 - place)
         numbers = iter(self.numbers if numbers is None else numbers)
 
         def get(place: int) -> Any:
@@ -182,7 +193,13 @@ class Program:
         for position, (node, step) in enumerate(zip(self.nodes, self.steps, strict=True)):
             args, kwargs = node.call.fill([convert(entry) for entry in step])
             result = invoke(node, position, args, kwargs)
-            made.extend(node.call.flatten(result))
+            del args, kwargs
+            for tensor in node.call.flatten(result):
+                place = -1 - len(made)
+                made.append(tensor if place in last or place in kept else None)
+            del result
+            for index in dying.get(position, ()):
+                made[index] = None
         return [get(place) for place in self.results]
 
     def run(self) -> None:

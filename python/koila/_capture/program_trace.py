@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.graph import saved_tensors_hooks
 from torch.nn.functional import batch_norm
 
 from koila._capture.casts import CastCache
@@ -133,20 +134,25 @@ def trace(
     samples in a way that no trace follows.
     """
     problem: tuple[str, Location | None] | None = None
-    written = batch is not None and any(_names_size(node.call, batch) for node in program.nodes)
+    ways = _find_extents(program, batch)
     # What has as many rows as the batch is tried as part of it. This is never
     # wrong: the program is the one that was recorded whatever is called B,
     # and the compiler proves that tiles of what it calls so do not meet.
     guesses = (2, 1, 0) if may_be_whole else (2, 1)
-    for few, guess in itertools.product(_FEW if batch else _FEW[:1], guesses if batch else (0,)):
+    if batch == 1:
+        guesses = (0, 1)  # many tensors have one row
+    counts = ((2, 1),) if batch == 1 else _FEW if batch else _FEW[:1]
+    for few, guess in itertools.product(counts, guesses if batch else (0,)):
         dims = [_batch_dim(leaf, batch, guess) for leaf in program.leaves]
         has_samples = any(dim is not None for dim in dims)
-        if few != _FEW[0] and not (has_samples and 2 * few[0] <= (batch or 0)):
+        if few != counts[0] and not (has_samples and 2 * few[0] <= (batch or 0)):
             continue
         # As is a size that was written as a number, as of len(x).
-        for size in (None, batch) if written and guess else (None,):
+        for extents in (None, *(ways if guess or batch == 1 else ())):
             made = program.made if guess and has_samples else {}
-            recorded = _Recorded(program, dims, trains, tuple(sorted(varying)), size, few, made)
+            recorded = _Recorded(program, dims, trains, tuple(sorted(varying)), extents, few, made)
+            if batch == 1 and guess:
+                recorded.find_rows()
             try:
                 return _trace(recorded)
             except Exception as caught:  # torch raises of every type here
@@ -281,12 +287,12 @@ class _Recorded:
         dims: list[int | None],
         trains: bool,
         varying: tuple[int, ...],
-        size: int | None,
+        extents: _Extents | None,
         few: tuple[int, int],
         made: Mapping[int, Diagonal | Positions],
     ) -> None:
         self.program, self.dims, self.trains, self.varying = program, dims, trains, varying
-        self.size = size  # what is so long in shapes is as long as the batch
+        self.extents = extents  # what is so long in shapes is as long as the batch
         self.few = few
         self.made = made  # again, from the number of samples
         self.autocasts = any(node.call.autocast is not None for node in program.nodes)
@@ -325,6 +331,13 @@ class _Recorded:
             samples = ((i, dim) for i, dim in enumerate(dims) if dim is not None)
             for index, dim in itertools.islice(samples, 1):
                 self.batch = index, dim, program.leaves[index].meta.shape[dim]
+
+    def find_rows(self) -> None:
+        """Takes what a program has made of one row of a weight, for a batch of one, to be
+        such a row for each sample."""
+        for index, leaf in enumerate(self.program.leaves):
+            if leaf.meta.requires_grad and _is_of_weight(leaf) and leaf.meta.shape[:1] == (1,):
+                self.expanded.append(index)
 
     def reset(self) -> list[Tensor]:
         """Takes updates of statistics back, and returns what they had become."""
@@ -426,12 +439,13 @@ def _replay(module: nn.Module, recorded: _Recorded, arguments: tuple[Tensor, ...
     graph = any(node.call.grad for node in program.nodes)
 
     samples: Any = None
-    if recorded.size is not None and recorded.batch is not None:
+    extents = recorded.extents
+    if extents is not None and recorded.batch is not None:
         samples = leaves[recorded.batch[0]].size(recorded.batch[1])
 
     def invoke(node: Node, position: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        if samples is not None and _names_size(node.call, recorded.size or 0):
-            args = (args[0], *(_resize(item, recorded.size or 0, samples) for item in args[1:]))
+        if samples is not None and extents is not None and extents.are_in(node.call):
+            args = (args[0], *extents.resize(args[1:], samples))
         if recorded.casts and torch._C._get_tracing_state() is not None:
             args = _cast_as_inside(node.call, args)
         casts.before(node.call)
@@ -485,12 +499,41 @@ _SHAPED = frozenset(
 )
 
 
-def _names_size(call: Call, size: int) -> bool:
-    """Whether a multiple of ``size`` was written as a number in a shape."""
-    if call.function not in _SHAPED:
-        return False
-    args, _ = call.fill([None] * _MOST_INPUTS)
-    return any(_is_multiple(item, size) for item in _flat(args[1:]))
+@dataclass(frozen=True)
+class _Extents:
+    """Numbers in shapes that are taken for the number of samples, or for a multiple of it. Of
+    a batch of one only the first extent can be told from others of 1. Whatever is taken so,
+    for this batch it is the program that was recorded."""
+
+    size: int
+    multiples: bool = False
+
+    def are_in(self, call: Call) -> bool:
+        if call.function not in _SHAPED:
+            return False
+        args, _ = call.fill([None] * _MOST_INPUTS)
+        numbers = _flat(args[1:])
+        return any(self._matches(item) for item in (numbers[:1] if self.size == 1 else numbers))
+
+    def _matches(self, item: Any) -> bool:
+        if self.multiples:
+            return _is_multiple(item, self.size)
+        return type(item) is int and item == self.size
+
+    def resize(self, items: Any, samples: Any) -> list[Any]:
+        resized = list(items)
+        for index, item in enumerate(resized[:1] if self.size == 1 else resized):
+            if isinstance(item, (list, tuple)):
+                resized[index] = self.resize(item, samples)
+            elif self._matches(item):
+                resized[index] = samples * (item // self.size)
+        return resized
+
+
+def _find_extents(program: Program, batch: int | None) -> list[_Extents]:
+    """What the batch may be in shapes; nothing where no number there can be one."""
+    ways = [_Extents(batch), _Extents(batch, multiples=True)] if batch else []
+    return [way for way in ways if any(way.are_in(node.call) for node in program.nodes)]
 
 
 _MOST_INPUTS = 16
@@ -505,12 +548,6 @@ def _flat(items: Any) -> list[Any]:
 
 def _is_multiple(item: Any, size: int) -> bool:
     return type(item) is int and size > 1 and item >= size and item % size == 0
-
-
-def _resize(item: Any, size: int, samples: Any) -> Any:
-    if isinstance(item, (list, tuple)):
-        return [_resize(part, size, samples) for part in item]
-    return samples * (item // size) if _is_multiple(item, size) else item
 
 
 def _at_line(line: int) -> Callable[..., Any]:
@@ -531,7 +568,9 @@ def _trace(recorded: _Recorded) -> Traced:
         raise CompileError("it writes to a weight")
     _traced.append(recorded)
     try:
-        with without_hooks():
+        # Nothing is differentiated: what autograd would keep would be in no budget.
+        nothing = torch.empty(0)
+        with without_hooks(), saved_tensors_hooks(lambda _: nothing, lambda _: nothing):
             return _trace_module(recorded)
     finally:
         _traced.pop()

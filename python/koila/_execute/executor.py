@@ -219,12 +219,13 @@ def _name(call: Call) -> str:
     return str(getattr(call.function, "__name__", call.function))
 
 
-def check_split(run: Run) -> None:
-    """Raises CompileError for a program that is not one to compile."""
+def check_split(run: Run, is_step: bool = False) -> None:
+    """Raises CompileError for a program that is not one to compile. The backward pass
+    of a training step can run in parts, of one sample, too."""
     if run.batch is None:
         raise CompileError("no tensor of it was given to koila.lazy with its batch")
-    if run.batch < 2:
-        raise CompileError("the batch is one sample")
+    if run.batch < (1 if is_step else 2):
+        raise CompileError("the batch is one sample" if run.batch else "the batch is empty")
     if not run.has_batch():
         raise CompileError("what it computes is not made of samples")
 

@@ -317,7 +317,7 @@ def _read_loss(value: Value, frames: Frames) -> None:
         read([value], frames)
         return
     try:
-        check_split(run)
+        check_split(run, is_step=True)
         _refuse_inputs(run)
         gradients = _step_beside_grads(run, or_raise=True)
     except CompileError:
@@ -478,7 +478,7 @@ def _backward(
         return True
 
     def split(run: Run) -> None:
-        check_split(run)
+        check_split(run, is_step=True)
         if inputs is None:
             _step_into_grads(run, retain_graph)
         else:
@@ -642,7 +642,7 @@ def gradients(
         _run_whole(run)
         return None
     try:
-        check_split(run)
+        check_split(run, is_step=True)
         found = _step_beside_grads(run)
     except BudgetError:
         raise

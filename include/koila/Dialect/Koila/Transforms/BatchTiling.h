@@ -33,27 +33,35 @@ enum class StatisticsMode {
 };
 
 /// What becomes of a training step in which samples are mixed on the way to the
-/// loss.
+/// loss, or of which the smallest tile takes too much.
 enum class RecomputeMode {
   /// It is an error.
   Never,
-  /// Its forward pass records nothing, and its backward pass runs in segments
-  /// between the operations that mix samples, each of which runs again what of
-  /// the forward pass has not been kept for it.
+  /// Where samples are mixed, its forward pass records nothing, and its
+  /// backward pass runs in segments between the operations that mix samples,
+  /// each of which runs again what of the forward pass has not been kept for
+  /// it. Where a tile takes too much, its backward pass runs in parts, each of
+  /// which runs again its part of the forward pass.
   Auto
 };
 
-/// What whole tensors of such a step may take.
+/// What a step may keep.
 struct RecomputeBudget {
   /// Samples.
   int64_t batch;
+  /// Of whole tensors, where the backward pass runs in segments.
   int64_t bytes;
+  /// What autograd may keep for a part of a backward pass, of what it keeps for
+  /// the largest backward pass as a whole. 1: none runs in parts.
+  double share = 1;
 };
 
 /// What such a step does again.
 struct RecomputeFigures {
-  /// Parts of the backward pass.
+  /// Between what mixes samples; 0 where the backward pass has none.
   int64_t segments = 0;
+  /// The most parts that a backward pass has.
+  int64_t parts = 1;
   /// Whole tensors at the worst moment, as the plan counts them; in bytes.
   int64_t wholeBytes = 0;
   /// Of the time of the forward pass, estimated.
@@ -129,9 +137,10 @@ public:
   RandomMode getRandom() const { return random; }
   /// Refuse if there are none.
   StatisticsMode getStatistics() const { return statistics; }
-  /// Never if the step has one backward pass a tile.
+  /// Never if the step has one backward pass a tile, and as a whole.
   RecomputeMode getRecompute() const {
-    return figures.segments > 0 ? RecomputeMode::Auto : RecomputeMode::Never;
+    return figures.segments > 0 || figures.parts > 1 ? RecomputeMode::Auto
+                                                     : RecomputeMode::Never;
   }
   const RecomputeFigures &getRecomputed() const { return figures; }
 

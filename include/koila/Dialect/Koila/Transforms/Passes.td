@@ -146,10 +146,11 @@ def TileBatchPass : KoilaAnalysisPass<"koila-tile-batch"> {
            "gives other results, and running statistics are updated once a "
            "tile">,
     Option<"recompute", "recompute", "std::string", "\"auto\"",
-           "training steps in which samples are mixed on the way to the loss: "
-           "auto: run the backward pass in segments between what mixes samples, "
-           "which make again what of the forward pass the budget does not let "
-           "them keep; never: refuse them">];
+           "training steps in which samples are mixed on the way to the loss, "
+           "or of which the smallest tile takes too much: auto: run the backward "
+           "pass in segments between what mixes samples, and that of a tile in "
+           "parts, which make again what of the forward pass the budget does "
+           "not let them keep; never: refuse them">];
 }
 
 #endif // KOILA_DIALECT_KOILA_TRANSFORMS_PASSES_TD

@@ -745,7 +745,10 @@ RecomputeFigures BackwardSplitter::planRecomputation() {
       [&](Operation *op) { return isNorm(op) || hasGaps(op); }, isApart);
   planner->evict(budget->bytes);
   RecomputePlanner::Figures found = planner->simulate(budget->bytes);
-  return {0, found.bytes, found.time / std::max(planner->getForwardTime(), 1.)};
+  RecomputeFigures figures;
+  figures.wholeBytes = found.bytes;
+  figures.share = found.time / std::max(planner->getForwardTime(), 1.);
+  return figures;
 }
 
 FailureOr<RecomputeFigures> BackwardSplitter::run() {

@@ -7,6 +7,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "../Specialize.h"
+#include "BackwardParts.h"
 #include "BackwardSegments.h"
 #include "BatchNormStatistics.h"
 #include "PhasePlan.h"
@@ -370,8 +371,17 @@ TiledFunction::create(FunctionOpInterface function, StringRef batchSymbol,
                                                       : StatisticsMode::PerTile;
   if (takesStatistics(function))
     taken = StatisticsMode::Exact;
+  if (trains && budget && budget->share < 1) {
+    CostEstimate costs(planned->dims, batchSymbol, 1);
+    RecomputeFigures inParts = markParts(
+        function, planned->dims, *planned->gradients, costs, budget->share);
+    figures.parts = inParts.parts;
+    figures.share += inParts.share;
+  }
   TiledFunction result(rewriteInTiles(function, plan), least, drawn, taken,
                        figures);
+  if (figures.parts > 1)
+    splitParts(function);
   removeSegmentMarks(function);
   function->removeAttr(kLifetimesAttr);
   result.setTile(1);

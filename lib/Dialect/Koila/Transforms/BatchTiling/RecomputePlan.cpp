@@ -1,8 +1,6 @@
 //===- RecomputePlan.cpp - What a backward pass computes again ------------===//
 
 #include "RecomputePlan.h"
-#include "koila/Dialect/Koila/IR/Koila.h"
-#include "koila/Interfaces/Rules.h"
 
 using namespace mlir;
 using namespace koila;
@@ -13,7 +11,7 @@ RecomputePlanner::RecomputePlanner(
     SmallVector<SegmentReads> segments,
     llvm::function_ref<bool(Operation *)> isFree,
     llvm::function_ref<bool(Value)> isApart)
-    : dims(dims), symbol(symbol), batch(batch), levels(levels),
+    : costs(dims, symbol, batch), levels(levels),
       segments(std::move(segments)) {
   for (auto [op, level] : levels) {
     if (isFree(op))
@@ -31,7 +29,7 @@ RecomputePlanner::RecomputePlanner(
   for (const SegmentReads &segment : this->segments)
     read.insert_range(segment.values);
   for (Operation *op : ordered) {
-    forwardTime += getTime(op);
+    forwardTime += costs.getTime(op);
     for (Value result : op->getResults()) {
       if (!apart.contains(result))
         continue;
@@ -50,54 +48,6 @@ RecomputePlanner::RecomputePlanner(
       lastRead[result] = last;
     }
   }
-}
-
-int64_t RecomputePlanner::getBytes(Value value) const {
-  auto [known, isNew] = bytesOf.try_emplace(value, 0);
-  if (!isNew)
-    return known->second;
-  const std::optional<TensorInfo> &info = dims.lookup(value).tensor;
-  if (!info || !info->hasRank())
-    return 0;
-  // Of an extent that nothing says.
-  constexpr int64_t kExtent = 64;
-  double bytes = getElementBytes(info->elementType);
-  for (DimExpr dim : *info->dims) {
-    auto extent = dim ? dim.evaluate([&](DimSymbol found) {
-      return std::optional(found.isNamed(symbol) ? batch : kExtent);
-    })
-                      : std::nullopt;
-    bytes *= extent.value_or(kExtent);
-  }
-  return bytesOf[value] = static_cast<int64_t>(std::min(bytes, 1e15));
-}
-
-/// By work and by bytes moved. The rates of one core, 25 products and 8 bytes a
-/// nanosecond, are estimates, not measured: they rank moves, and promise
-/// nothing.
-double RecomputePlanner::getTime(Operation *op) const {
-  auto [known, isNew] = timeOf.try_emplace(op, 0);
-  if (!isNew)
-    return known->second;
-  constexpr double kProduct = 40, kByte = 125;
-  double time = 0;
-  for (Value result : op->getResults())
-    time += kByte * getBytes(result);
-  int64_t made = op->getNumResults() > 0 ? getBytes(op->getResult(0)) : 0;
-  for (Value operand : op->getOperands()) {
-    if (!isa<TensorType>(operand.getType()))
-      continue;
-    auto type = dyn_cast<RankedTensorType>(operand.getType());
-    if (!operand.getDefiningOp<ParamGetOp>()) {
-      time += kByte * getBytes(operand);
-    } else if (type && type.getRank() > 1 && type.hasStaticShape()) {
-      // Each element is a sum over what one filter, or row, holds.
-      int64_t terms =
-          type.getNumElements() / std::max<int64_t>(type.getDimSize(0), 1);
-      time += kProduct * made / getElementBytes(type.getElementType()) * terms;
-    }
-  }
-  return timeOf[op] = time;
 }
 
 bool RecomputePlanner::mayRecompute(Value value) const {
@@ -137,7 +87,7 @@ struct RecomputePlanner::Simulation {
     }
     if (!made.insert(op).second)
       return;
-    time += planner.getTime(op);
+    time += planner.costs.getTime(op);
     for (Value operand : op->getOperands())
       read(operand, step, made);
   }
@@ -160,8 +110,8 @@ struct RecomputePlanner::Simulation {
     std::vector<int64_t> change(forward + planner.segments.size() + 2, 0);
     std::vector<std::pair<Value, Span>> all;
     auto add = [&](Value value, Span span) {
-      change[span.first] += planner.getBytes(value);
-      change[span.last + 1] -= planner.getBytes(value);
+      change[span.first] += planner.costs.getBytes(value);
+      change[span.last + 1] -= planner.costs.getBytes(value);
       all.push_back({value, span});
     };
     for (auto [value, last] : planner.lastRead) {
@@ -222,7 +172,7 @@ void RecomputePlanner::evict(int64_t bytes) {
           return mayRecompute(value) && lookup(value) != Recompute::Always;
         });
     llvm::stable_sort(candidates, [&](Value lhs, Value rhs) {
-      return getBytes(lhs) > getBytes(rhs);
+      return costs.getBytes(lhs) > costs.getBytes(rhs);
     });
     if (candidates.size() > kMostMoves)
       candidates.resize(kMostMoves);

@@ -12,7 +12,7 @@
 #ifndef KOILA_DIALECT_KOILA_TRANSFORMS_BATCHTILING_RECOMPUTEPLAN_H
 #define KOILA_DIALECT_KOILA_TRANSFORMS_BATCHTILING_RECOMPUTEPLAN_H
 
-#include "koila/Analysis/DimAnalysis.h"
+#include "CostEstimate.h"
 #include "llvm/ADT/MapVector.h"
 #include "llvm/ADT/SetVector.h"
 
@@ -70,21 +70,15 @@ public:
 
 private:
   struct Simulation;
-  int64_t getBytes(mlir::Value value) const;
-  double getTime(mlir::Operation *op) const;
   bool mayRecompute(mlir::Value value) const;
 
-  const DimAnalysis &dims;
-  llvm::StringRef symbol;
-  int64_t batch;
+  CostEstimate costs;
   const llvm::DenseMap<mlir::Operation *, unsigned> &levels;
   llvm::SmallVector<SegmentReads> segments;
   double forwardTime = 0;
   llvm::DenseSet<mlir::Operation *> always;
   llvm::DenseSet<mlir::Value> apart;
   llvm::DenseMap<mlir::Value, Recompute> choices;
-  mutable llvm::DenseMap<mlir::Value, int64_t> bytesOf;
-  mutable llvm::DenseMap<mlir::Operation *, double> timeOf;
   /// The level of the last operation of the forward pass that reads it.
   llvm::MapVector<mlir::Value, unsigned> lastRead;
 };

@@ -8,7 +8,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "../Specialize.h"
-#include "TilePeaks.h"
+#include "PlanSearch.h"
 #include "koila/Analysis/BatchAnalysis.h"
 #include "koila/Analysis/DimAnalysis.h"
 #include "koila/Dialect/Koila/IR/LossOps.h"
@@ -21,12 +21,6 @@ using namespace mlir;
 using namespace koila;
 
 using LoopPeaks = llvm::DenseMap<Operation *, int64_t>;
-
-static remark::RemarkOpts remarkOptions(FunctionOpInterface function) {
-  return remark::RemarkOpts::name("BatchTiling")
-      .category("koila-tile-batch")
-      .function(function.getName());
-}
 
 std::optional<int64_t> koila::getPeakUpTo(const PeakMemoryAnalysis &analysis,
                                           StringRef batchSymbol, int64_t batch,
@@ -180,74 +174,24 @@ private:
 };
 } // namespace
 
-/// Calls `callback` with each power of two up to `batch` that can be a tile,
-/// from the largest, and the peak of `function` with that tile at any batch up
-/// to `batch`, of all phases and of each. Fails, after an error, where a peak
-/// is not known.
-static LogicalResult
-forEachTile(FunctionOpInterface function, TiledFunction &tiled,
-            TiledPeaks &peaks, StringRef symbol, int64_t batch,
-            llvm::function_ref<void(int64_t tile, int64_t peak,
-                                    ArrayRef<int64_t> phases)>
-                callback) {
-  for (int64_t tile = batch > 0 ? llvm::bit_floor<uint64_t>(batch) : 1;
-       tile >= tiled.getLeastTile(); tile /= 2) {
-    tiled.setTile(tile);
-    SmallVector<int64_t> phases;
-    auto peak = peaks.getPeakUpTo(symbol, batch, &phases);
-    if (!peak)
-      return function.emitError()
-             << "the peak of the program at tile " << tile << " is not known";
-    callback(tile, *peak, phases);
-  }
-  return success();
-}
-
-std::optional<int64_t> koila::computeFloor(ModuleOp module,
-                                           const PeakMemoryOptions &options,
-                                           int64_t batch) {
-  StringRef symbol = getBatchSymbol(module);
-  if (symbol.empty() || batch < 1 ||
-      options.mode == PeakMemoryMode::ForwardWithGrad)
-    return std::nullopt;
-  // Why it cannot be tiled, only who wants to tile asks for.
-  ScopedDiagnosticHandler quiet(module.getContext(),
-                                [](Diagnostic &) { return success(); });
-  OwningOpRef<ModuleOp> copy(module.clone());
-  FunctionOpInterface function = findFunction(*copy, options.function);
-  if (!function || function->hasAttr(KoilaDialect::kTiledAttr))
-    return std::nullopt;
-  if (failed(decideControlFlow(*copy, function)))
-    return std::nullopt;
-  FailureOr<TiledFunction> tiled =
-      TiledFunction::create(function, symbol, RandomMode::Refuse,
-                            StatisticsMode::Exact, RecomputeMode::Auto,
-                            /*isTrial=*/true, RecomputeBudget{batch, 0});
-  if (failed(tiled))
-    return std::nullopt;
-  TiledPeaks peaks(function, *tiled, options);
-  std::optional<int64_t> least;
-  if (failed(forEachTile(function, *tiled, peaks, symbol, batch,
-                         [&](int64_t, int64_t peak, ArrayRef<int64_t>) {
-                           least = std::min(least.value_or(peak), peak);
-                         })))
-    return std::nullopt;
-  return least;
-}
-
 /// A remark of what the backward pass runs again.
 static void reportRecomputed(FunctionOpInterface function,
                              const TiledFunction &tiled) {
   const RecomputeFigures &figures = tiled.getRecomputed();
-  if (figures.segments == 0)
+  if (figures.segments == 0 && figures.parts == 1)
     return;
+  StringRef what =
+      figures.parts > 1
+          ? "the backward pass of a tile runs in parts, each of which runs "
+            "again its part of the forward pass"
+          : "the backward pass runs in segments between what mixes samples, "
+            "which make again what of the forward pass is not kept for them";
   remark::passed(function.getLoc(), remark::RemarkOpts::name("Segments")
                                         .category("koila-tile-batch")
                                         .function(function.getName()))
-      << remark::add("the backward pass runs in segments between what mixes "
-                     "samples, which make again what of the forward pass is "
-                     "not kept for them")
+      << remark::add("{0}", what)
       << remark::metric("Segments", figures.segments)
+      << remark::metric("Parts", figures.parts)
       << remark::metric("RecomputedPercent",
                         static_cast<int64_t>(figures.share * 100 + 0.5));
 }
@@ -268,7 +212,7 @@ static LogicalResult tileBySize(ModuleOp module, FunctionOpInterface function,
                      "a single sample")
            << "; use tile=" << tiled->getLeastTile() << " or more";
   tiled->setTile(options.tile);
-  remark::passed(function.getLoc(), remarkOptions(function))
+  remark::passed(function.getLoc(), getTilingRemark(function))
       << remark::add("batch runs in tiles as asked")
       << remark::metric("Tile", options.tile);
   reportRecomputed(function, *tiled);
@@ -288,121 +232,10 @@ static LogicalResult tileBySize(ModuleOp module, FunctionOpInterface function,
   return success();
 }
 
-namespace {
-/// One way to write the program, and what its tiles take.
-struct Search {
-  Search(FunctionOpInterface function, TiledFunction found,
-         const PeakMemoryOptions &options)
-      : tiled(std::move(found)), peaks(function, tiled, options),
-        leastTile(tiled.getLeastTile()) {}
-
-  TiledFunction tiled;
-  TiledPeaks peaks;
-  /// The largest tile within the budget.
-  std::optional<int64_t> chosen;
-  /// The least peak of any tile, and which has it.
-  std::optional<int64_t> least;
-  int64_t leastTile;
-  /// By tile, from the largest, if all phases have it: the peak of each phase.
-  SmallVector<std::pair<int64_t, SmallVector<int64_t>>> ofPhases;
-};
-} // namespace
-
-/// Writes `function` in tiles, and looks at the peaks of all. Null after an
-/// error.
-static std::unique_ptr<Search> searchTiles(FunctionOpInterface function,
-                                           const TilingOptions &options,
-                                           StringRef symbol,
-                                           RecomputeBudget kept, bool isTrial) {
-  FailureOr<TiledFunction> tiled = TiledFunction::create(
-      function, symbol, options.random, options.statistics, options.recompute,
-      isTrial, kept);
-  if (failed(tiled))
-    return nullptr;
-  auto search =
-      std::make_unique<Search>(function, std::move(*tiled), options.analysis);
-  int64_t budget = *options.budget;
-  auto consider = [&](int64_t tile, int64_t peak, ArrayRef<int64_t> phases) {
-    search->ofPhases.emplace_back(tile, llvm::to_vector(phases));
-    remark::analysis(function.getLoc(), remarkOptions(function))
-        << remark::metric("Tile", tile) << remark::metric("PeakBytes", peak)
-        << remark::metric("BudgetBytes", budget);
-    if (!search->least || peak < *search->least) {
-      search->least = peak;
-      search->leastTile = tile;
-    }
-    // One tile of all samples only where none of fewer fits.
-    if (peak <= budget && (!search->chosen || *search->chosen == kept.batch))
-      search->chosen = tile;
-  };
-  if (failed(forEachTile(function, search->tiled, search->peaks, symbol,
-                         kept.batch, consider)))
-    return nullptr;
-  return search;
-}
-
-/// The function as `backup`, which stays, has it.
-static void restore(FunctionOpInterface function, Operation *backup) {
-  OwningOpRef<Operation *> copy(backup->clone());
-  function->setAttrs(copy->getAttrDictionary());
-  function.getFunctionBody().takeBody(copy->getRegion(0));
-}
-
-/// The same, and where no tile fits because of what a step keeps for its
-/// backward pass, again with less of that. What is beside it is known once it
-/// is written. Where nothing fits, the better one of two ways that do not
-/// depend on the budget: all is kept, or as little as can be.
-static std::unique_ptr<Search> searchPlans(FunctionOpInterface function,
-                                           const TilingOptions &options,
-                                           StringRef symbol, int64_t batch) {
-  constexpr int kMostPlans = 4;
-  constexpr int64_t kAll = std::numeric_limits<int64_t>::max();
-  int64_t budget = *options.budget;
-  OwningOpRef<Operation *> backup(function->clone());
-  std::unique_ptr<Search> search;
-  int64_t kept = budget;
-  auto attempt = [&](int64_t bytes, bool isTrial) {
-    // What one plan makes again may be what cannot be written.
-    ScopedDiagnosticHandler quiet(
-        function->getContext(), [](Diagnostic &diagnostic) {
-          return success(diagnostic.getSeverity() == DiagnosticSeverity::Error);
-        });
-    kept = bytes;
-    search.reset();
-    restore(function, backup.get());
-    search = searchTiles(function, options, symbol, {batch, bytes}, isTrial);
-  };
-  auto isOver = [&] {
-    return search && (search->chosen || !search->least ||
-                      search->tiled.getRecomputed().segments == 0);
-  };
-  attempt(budget, /*isTrial=*/false);
-  for (int plan = 1; plan < kMostPlans && search && !isOver() && kept > 0;
-       ++plan) {
-    int64_t whole = std::min(search->tiled.getRecomputed().wholeBytes, kept);
-    attempt(std::max<int64_t>(whole - (*search->least - budget), 0),
-            /*isTrial=*/true);
-  }
-  if (!isOver())
-    attempt(kAll, /*isTrial=*/true);
-  if (isOver())
-    return search;
-  std::optional<int64_t> least = search ? search->least : std::nullopt;
-  attempt(0, /*isTrial=*/true);
-  if (!isOver() && least && (!search || *search->least > *least))
-    attempt(kAll, /*isTrial=*/true);
-  if (search)
-    return search;
-  // None can be: the first says why.
-  restore(function, backup.get());
-  return searchTiles(function, options, symbol, {batch, budget},
-                     /*isTrial=*/false);
-}
-
 /// Phases that do not hold the peak need not run in tiles as small as the one
-/// that does: each takes the largest that the search found to keep it within
-/// `budget`, and a smaller one where, beside the larger tiles of others, that
-/// is too much.
+/// that does: each takes the largest below the batch that the search found to
+/// keep it within `budget`, and a smaller one where, beside the larger tiles of
+/// others, that is too much.
 static void growTiles(FunctionOpInterface function, Search &search,
                       StringRef symbol, int64_t batch, int64_t budget) {
   TiledFunction &tiled = search.tiled;
@@ -410,7 +243,8 @@ static void growTiles(FunctionOpInterface function, Search &search,
   int64_t common = tiled.getTile();
   for (size_t phase = 0; phase < phases.size(); ++phase)
     for (const auto &[tile, peaks] : search.ofPhases)
-      if (tile > common && peaks[phase] > 0 && peaks[phase] <= budget) {
+      if (tile > common && tile < batch && peaks[phase] > 0 &&
+          peaks[phase] <= budget) {
         tiled.setTile(phase, tile);
         break;
       }
@@ -435,7 +269,7 @@ static void growTiles(FunctionOpInterface function, Search &search,
   }
   for (auto [phase, tile] : llvm::enumerate(tiled.getTiles()))
     if (tile > std::max(common, phases[phase].least))
-      remark::passed(phases[phase].loc, remarkOptions(function))
+      remark::passed(phases[phase].loc, getTilingRemark(function))
           << remark::add("a phase that needs less runs in larger tiles")
           << remark::metric("Tile", tile) << remark::metric("Phase", phase);
 }
@@ -464,7 +298,7 @@ static LogicalResult tileByBudget(ModuleOp module, FunctionOpInterface function,
         budget, batch, getUntiledStart(untiled, symbol, batch, budget), batch};
     report.floorBytes = computeFloor(module, options.analysis, batch);
     result.writeReport(report);
-    remark::passed(function.getLoc(), remarkOptions(function))
+    remark::passed(function.getLoc(), getTilingRemark(function))
         << remark::add("enough memory: the batch is not split")
         << remark::metric("PeakBytes", *report.peakBytes)
         << remark::metric("BudgetBytes", budget);
@@ -539,7 +373,7 @@ static LogicalResult tileByBudget(ModuleOp module, FunctionOpInterface function,
   reportRecomputed(function, *tiled);
   result.writeRecord(*tiled, symbol, batch);
   result.writeReport(final, &*tiled);
-  remark::passed(function.getLoc(), remarkOptions(function))
+  remark::passed(function.getLoc(), getTilingRemark(function))
       << remark::add("the largest tile that fits the budget")
       << remark::metric("Tile", tiled->getTile())
       << remark::metric("PeakBytes", *final.peakBytes)

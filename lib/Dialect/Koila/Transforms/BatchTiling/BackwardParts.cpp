@@ -1,0 +1,503 @@
+//===- BackwardParts.cpp - A backward pass of one tile in parts -----------===//
+//
+// The gradients are those of the whole pass: by the chain rule the gradient of
+// what crosses from one part to the next is all that a part needs of those
+// behind it, and weights add up what comes of each. See docs/design.
+//
+//===----------------------------------------------------------------------===//
+
+#include "BackwardParts.h"
+#include "PhasePlan.h"
+#include "koila/Dialect/Koila/IR/BinaryOps.h"
+#include "koila/Dialect/Koila/IR/CopyOps.h"
+#include "koila/Dialect/Koila/IR/LossOps.h"
+#include "koila/Dialect/Koila/IR/ViewOps.h"
+#include "mlir/IR/IRMapping.h"
+#include "llvm/ADT/MapVector.h"
+#include <numeric>
+
+using namespace mlir;
+using namespace koila;
+
+/// What `backward` differentiates of its own block, in order: everything
+/// between leaves, weights and its operand.
+static SmallVector<Operation *>
+findDifferentiated(BackwardOp backward, const RequiresGradAnalysis &gradients) {
+  llvm::SetVector<Operation *> found;
+  SmallVector<Value> work{backward.getSelf()};
+  while (!work.empty()) {
+    Value value = work.pop_back_val();
+    Operation *op = value.getDefiningOp();
+    if (!op || op->getBlock() != backward->getBlock() ||
+        isa<ParamGetOp, LeafOp>(op) || !gradients.wants(value) ||
+        !found.insert(op))
+      continue;
+    llvm::append_range(work, getReads(op));
+  }
+  SmallVector<Operation *> ops = found.takeVector();
+  llvm::sort(ops, [](Operation *lhs, Operation *rhs) {
+    return lhs->isBeforeInBlock(rhs);
+  });
+  return ops;
+}
+
+/// Those of `ops`, in order, that are made of weights alone: each part makes
+/// them again.
+static llvm::SmallPtrSet<Operation *, 8>
+findOfWeights(ArrayRef<Operation *> ops) {
+  llvm::SmallPtrSet<Operation *, 8> found;
+  for (Operation *op : ops)
+    if (isMemoryEffectFree(op) && llvm::all_of(getReads(op), [&](Value read) {
+          Operation *maker = read.getDefiningOp();
+          return !isa<TensorType>(read.getType()) || found.contains(maker) ||
+                 isa_and_nonnull<ParamGetOp>(maker);
+        }))
+      found.insert(op);
+  return found;
+}
+
+//===----------------------------------------------------------------------===//
+// Where it is cut
+//===----------------------------------------------------------------------===//
+
+namespace {
+/// A backward pass before it is rewritten.
+class Chain {
+public:
+  Chain(BackwardOp backward, const DimAnalysis &dims,
+        const RequiresGradAnalysis &gradients, const CostEstimate &costs)
+      : ops(findDifferentiated(backward, gradients)), dims(dims),
+        gradients(gradients), costs(costs) {
+    auto ofWeights = findOfWeights(ops);
+    llvm::erase_if(ops, [&](Operation *op) { return ofWeights.contains(op); });
+    measure();
+  }
+
+  /// What autograd keeps, about, in bytes.
+  double getSavedBytes() const { return total; }
+  double getTime() const { return sum(times); }
+  /// Cuts it such that each part keeps at most `most` bytes, if it can. Returns
+  /// the number of parts, and adds the time of all but the last to `again`.
+  int64_t cut(double most, double &again);
+
+private:
+  static double sum(ArrayRef<double> numbers) {
+    return std::accumulate(numbers.begin(), numbers.end(), 0.);
+  }
+  /// More than any bytes: of what is no tensor, and cannot be kept.
+  static constexpr double kNever = 1e18;
+  void measure();
+  /// What holds the elements of `value`, which may be a view.
+  Value findRoot(Value value) const;
+
+  SmallVector<Operation *> ops;
+  const DimAnalysis &dims;
+  const RequiresGradAnalysis &gradients;
+  const CostEstimate &costs;
+  /// Of each operation: what autograd keeps for it that it kept for none
+  /// before, and its time.
+  SmallVector<double> saved, times;
+  /// Of each operation: what crosses from it and those before to those behind.
+  SmallVector<double> crossing;
+  /// How many operations can run twice.
+  size_t repeatable = 0;
+  double total = 0;
+};
+} // namespace
+
+Value Chain::findRoot(Value value) const {
+  while (Operation *op = value.getDefiningOp()) {
+    if (isa<ParamGetOp, LeafOp>(op) || op->getNumOperands() == 0 ||
+        !makesNoTensor(*op, dims))
+      break;
+    value = op->getOperand(0);
+  }
+  return value;
+}
+
+void Chain::measure() {
+  llvm::DenseMap<Operation *, size_t> places;
+  for (auto [place, op] : llvm::enumerate(ops))
+    places[op] = place;
+  saved.assign(ops.size(), 0);
+  SmallVector<double> change(ops.size() + 1, 0);
+  llvm::DenseSet<Value> known;
+  llvm::DenseMap<Value, size_t> lastRead;
+  auto wants = [&](Value value) { return gradients.wants(value); };
+  for (auto [place, op] : llvm::enumerate(ops)) {
+    times.push_back(costs.getTime(op));
+    DifferentiationFacts facts =
+        getDifferentiation(op, wants, [&](Value value) {
+          return dims.lookup(value).getElementType();
+        });
+    if (!facts.isKnown() || facts.savesInner || op->getNumRegions() > 0)
+      for (Value result : op->getResults())
+        saved[place] += costs.getBytes(result);
+    for (Value value : facts.saved) {
+      Value root = findRoot(value);
+      if (!root.getDefiningOp<ParamGetOp>() && known.insert(root).second)
+        saved[place] += costs.getBytes(root);
+    }
+    for (Value read : getReads(op))
+      if (auto maker = places.find(read.getDefiningOp());
+          maker != places.end()) {
+        // A view keeps what it is a view of.
+        Value kept = isa<TensorType>(read.getType()) ? findRoot(read) : read;
+        lastRead[kept] = std::max(lastRead.lookup(kept), place);
+      }
+    if (place == repeatable && isMemoryEffectFree(op))
+      ++repeatable;
+  }
+  for (auto [value, last] : lastRead) {
+    auto maker = places.find(value.getDefiningOp());
+    if (maker == places.end())
+      continue;
+    double bytes = isa<TensorType>(value.getType())
+                       ? static_cast<double>(costs.getBytes(value))
+                       : kNever;
+    change[maker->second] += bytes;
+    change[last] -= bytes;
+  }
+  double bytes = 0;
+  for (size_t place = 0; place < ops.size(); ++place)
+    crossing.push_back(bytes += change[place]);
+  total = sum(saved);
+}
+
+int64_t Chain::cut(double most, double &again) {
+  // The last part runs once: it is the largest that may be.
+  SmallVector<size_t> ends;
+  size_t end = ops.size();
+  while (end > 0) {
+    std::optional<size_t> best;
+    double bytes = 0;
+    for (size_t place = end; place-- > 1;) {
+      bytes += saved[place];
+      if (bytes > most && best)
+        break;
+      // Where least crosses; of the same the largest part. Small ones are for
+      // where nothing else is left, and what crosses is less than what is
+      // saved.
+      bool isCut = place <= repeatable && crossing[place - 1] <= bytes / 2;
+      if (isCut && (!best || bytes <= most / 2 ||
+                    crossing[place - 1] <= crossing[*best - 1]))
+        best = place;
+    }
+    // All that is left is one part.
+    double left = sum(ArrayRef(saved).take_front(end));
+    if (!best || left <= most)
+      break;
+    ends.push_back(*best);
+    end = *best;
+  }
+  if (ends.empty())
+    return 1;
+  std::reverse(ends.begin(), ends.end());
+  Builder builder(ops.front()->getContext());
+  size_t place = 0;
+  for (auto [part, last] : llvm::enumerate(ends))
+    for (; place < last; ++place) {
+      ops[place]->setAttr(kPartAttr, builder.getI64IntegerAttr(part));
+      again += times[place];
+    }
+  return static_cast<int64_t>(ends.size()) + 1;
+}
+
+RecomputeFigures koila::markParts(FunctionOpInterface function,
+                                  const DimAnalysis &dims,
+                                  const RequiresGradAnalysis &gradients,
+                                  const CostEstimate &costs, double share) {
+  std::vector<Chain> chains;
+  function->walk(
+      [&](BackwardOp op) { chains.emplace_back(op, dims, gradients, costs); });
+  RecomputeFigures figures;
+  double most = 0, again = 0, time = 0;
+  for (const Chain &chain : chains) {
+    most = std::max(most, share * chain.getSavedBytes());
+    time += chain.getTime();
+  }
+  for (Chain &chain : chains)
+    figures.parts = std::max(figures.parts, chain.cut(most, again));
+  figures.share = again / std::max(time, 1.);
+  return figures;
+}
+
+//===----------------------------------------------------------------------===//
+// The rewrite
+//===----------------------------------------------------------------------===//
+
+namespace {
+class PassSplitter {
+public:
+  PassSplitter(BackwardOp backward, const RequiresGradAnalysis &gradients)
+      : backward(backward), gradients(gradients), builder(backward) {}
+
+  void run();
+
+private:
+  /// Part of the forward pass.
+  struct Part {
+    SmallVector<Operation *> ops;
+    /// Values that later parts read, or of which several of these are made:
+    /// each has a backward pass of its own, and is a leaf for its readers.
+    llvm::SetVector<Value> outputs;
+  };
+  /// Leaves of what a part reads of those before it, or of its own outputs.
+  using Leaves = llvm::MapVector<Value, Value>;
+
+  bool collect();
+  bool findOutputs(int64_t number);
+  int64_t getPart(Operation *op) const { return parts.lookup(op); }
+  bool isEarly(Operation *op) const {
+    auto found = parts.find(op);
+    return found != parts.end() && found->second >= 0 && found->second < last;
+  }
+  void runForwardWithoutRecords();
+  Value getLeaf(Leaves &leaves, Value value);
+  Value getRead(Leaves &leaves, IRMapping &mapping, int64_t number, Value read);
+  void takeLeaf(Leaves &leaves, Value value);
+  void writePart(int64_t number);
+
+  BackwardOp backward;
+  const RequiresGradAnalysis &gradients;
+  OpBuilder builder;
+  int64_t last = 0;
+  /// Of what is differentiated; kOfWeights for what is made of weights alone,
+  /// which each part makes again.
+  llvm::DenseMap<Operation *, int64_t> parts;
+  static constexpr int64_t kOfWeights = -1;
+  SmallVector<Operation *> ops;
+  SmallVector<Part> members;
+  llvm::DenseMap<Value, SmallVector<Value>> contributions;
+};
+} // namespace
+
+/// Whether all of it can be run so.
+bool PassSplitter::collect() {
+  ops = findDifferentiated(backward, gradients);
+  for (Operation *op : ops)
+    if (auto part = op->getAttrOfType<IntegerAttr>(kPartAttr))
+      last = std::max(last, part.getInt() + 1);
+  if (last == 0)
+    return false;
+  llvm::SmallPtrSet<Operation *, 32> all(ops.begin(), ops.end());
+  auto ofWeights = findOfWeights(ops);
+  members.resize(last);
+  for (Operation *op : ops) {
+    auto part = op->getAttrOfType<IntegerAttr>(kPartAttr);
+    int64_t number = part                     ? part.getInt()
+                     : ofWeights.contains(op) ? kOfWeights
+                                              : last;
+    int64_t latest = kOfWeights;
+    for (Value read : getReads(op))
+      if (Operation *maker = read.getDefiningOp();
+          gradients.wants(read) && all.contains(maker))
+        latest = std::max(latest, getPart(maker));
+    if (latest > number || (number < last && !isMemoryEffectFree(op)))
+      return false;
+    parts[op] = number;
+    if (number >= 0 && number < last)
+      members[number].ops.push_back(op);
+  }
+  for (int64_t number = 0; number < last; ++number)
+    if (!findOutputs(number))
+      return false;
+  return true;
+}
+
+bool PassSplitter::findOutputs(int64_t number) {
+  Part &part = members[number];
+  // Which outputs are made of a value.
+  llvm::DenseMap<Value, llvm::SmallSetVector<Value, 2>> reached;
+  SmallVector<Value> found;
+  for (Operation *op : llvm::reverse(part.ops)) {
+    llvm::SmallSetVector<Value, 2> all;
+    for (Value value : op->getResults()) {
+      if (!gradients.wants(value))
+        continue;
+      bool isTensor = isa<TensorType>(value.getType());
+      bool isRead = llvm::any_of(value.getUsers(), [&](Operation *user) {
+        Operation *outer = op->getBlock()->findAncestorOpInBlock(*user);
+        auto known = parts.find(outer);
+        return known != parts.end() && known->second > number;
+      });
+      if (isRead && !isTensor)
+        return false;
+      llvm::SmallSetVector<Value, 2> &of = reached[value];
+      if (isRead || (isTensor && of.size() > 1)) {
+        found.push_back(value);
+        of.clear();
+        of.insert(value);
+      }
+      all.insert_range(of);
+    }
+    for (Value read : getReads(op))
+      if (gradients.wants(read))
+        reached[read].insert_range(all);
+  }
+  part.outputs.insert_range(llvm::reverse(found));
+  return true;
+}
+
+/// Lets the forward pass of all but the last part read everything detached.
+void PassSplitter::runForwardWithoutRecords() {
+  llvm::DenseMap<Value, Value> detached;
+  auto detach = [&](Value value) {
+    Value &known = detached[value];
+    if (known)
+      return known;
+    OpBuilder::InsertionGuard guard(builder);
+    Block *block = backward->getBlock();
+    if (value.getParentBlock() == block)
+      builder.setInsertionPointAfterValue(value);
+    else
+      builder.setInsertionPointToStart(block);
+    return known = DetachOp::create(builder, value.getLoc(), value.getType(),
+                                    value);
+  };
+  for (const Part &part : members)
+    for (Operation *op : part.ops)
+      op->walk([&](Operation *inner) {
+        for (OpOperand &operand : inner->getOpOperands()) {
+          Value value = operand.get();
+          if (gradients.wants(value) && isa<TensorType>(value.getType()) &&
+              !op->isAncestor(value.getParentRegion()->getParentOp()) &&
+              !isEarly(value.getDefiningOp()))
+            operand.set(detach(value));
+        }
+      });
+}
+
+Value PassSplitter::getLeaf(Leaves &leaves, Value value) {
+  Value &leaf = leaves[value];
+  if (!leaf)
+    leaf = LeafOp::create(builder, value.getLoc(), value.getType(), value);
+  return leaf;
+}
+
+/// What stands for `read` in the forward pass of part `number`.
+Value PassSplitter::getRead(Leaves &leaves, IRMapping &mapping, int64_t number,
+                            Value read) {
+  Operation *maker = read.getDefiningOp();
+  auto part = parts.find(maker);
+  if (part == parts.end() || !gradients.wants(read))
+    return read;
+  if (part->second != kOfWeights)
+    return getLeaf(leaves, read);
+  for (Value operand : getReads(maker))
+    if (!mapping.contains(operand))
+      mapping.map(operand, getRead(leaves, mapping, number, operand));
+  builder.clone(*maker, mapping);
+  return mapping.lookup(read);
+}
+
+/// Adds what has come to the leaf of `value`.
+void PassSplitter::takeLeaf(Leaves &leaves, Value value) {
+  Value leaf = leaves.lookup(value);
+  if (!leaf)
+    return;
+  auto gradient =
+      LeafGradOp::create(builder, leaf.getLoc(), leaf.getType(), leaf);
+  contributions[value].push_back(gradient.getResult());
+  leaves.erase(value);
+}
+
+void PassSplitter::writePart(int64_t number) {
+  Part &part = members[number];
+  Leaves leaves;
+  llvm::DenseMap<Value, IRMapping> clones;
+  for (Value output : part.outputs) {
+    llvm::SetVector<Operation *> found;
+    SmallVector<Operation *> work{output.getDefiningOp()};
+    while (!work.empty()) {
+      Operation *op = work.pop_back_val();
+      if (!found.insert(op))
+        continue;
+      for (Value read : getReads(op)) {
+        auto maker = parts.find(read.getDefiningOp());
+        if (maker != parts.end() && maker->second == number &&
+            gradients.wants(read) && !part.outputs.contains(read))
+          work.push_back(maker->first);
+      }
+    }
+    SmallVector<Operation *> needed = found.takeVector();
+    llvm::sort(needed, [](Operation *lhs, Operation *rhs) {
+      return lhs->isBeforeInBlock(rhs);
+    });
+    IRMapping &mapping = clones[output];
+    for (Operation *op : needed) {
+      for (Value read : getReads(op))
+        if (!mapping.contains(read))
+          mapping.map(read, getRead(leaves, mapping, number, read));
+      Operation *made = builder.clone(*op, mapping);
+      // Leaves are not written.
+      if (auto torchOp = dyn_cast<TorchOperatorInterface>(made);
+          torchOp && torchOp.isTied())
+        withdrawTie(torchOp);
+    }
+  }
+  for (Value output : llvm::reverse(part.outputs)) {
+    takeLeaf(leaves, output);
+    SmallVector<Value> operands{clones[output].lookup(output)};
+    SmallVector<Value> gradient = std::move(contributions[output]);
+    if (gradient.empty())
+      continue;
+    Value sum = gradient.front();
+    for (Value other : llvm::drop_begin(gradient))
+      sum = AddTensorOp::create(builder, output.getLoc(), sum.getType(), sum,
+                                other, builder.getI64IntegerAttr(1),
+                                /*tied=*/false, ValueRange());
+    operands.push_back(sum);
+    OperationState state(output.getLoc(), BackwardOp::getOperationName());
+    state.addOperands(operands);
+    state.addAttribute("create_graph", builder.getBoolAttr(false));
+    builder.create(state);
+  }
+  for (Value value : llvm::to_vector(llvm::make_first_range(leaves)))
+    takeLeaf(leaves, value);
+}
+
+void PassSplitter::run() {
+  if (!collect())
+    return;
+  // A tensor that is read behind the backward pass would keep the leaves.
+  for (Operation *op : ops)
+    for (Operation *user : llvm::make_early_inc_range(op->getUsers()))
+      if (isa<DetachOp>(user) && user->getBlock() == op->getBlock() &&
+          backward->isBeforeInBlock(user))
+        user->moveAfter(op);
+  // The last part reads leaves.
+  Leaves leaves;
+  for (Operation *op : ops) {
+    if (getPart(op) != last)
+      continue;
+    op->walk([&](Operation *inner) {
+      for (OpOperand &operand : inner->getOpOperands())
+        if (Value value = operand.get();
+            gradients.wants(value) && isEarly(value.getDefiningOp())) {
+          builder.setInsertionPointAfterValue(value);
+          operand.set(getLeaf(leaves, value));
+        }
+    });
+  }
+  builder.setInsertionPointAfter(backward);
+  for (Value value : llvm::to_vector(llvm::make_first_range(leaves)))
+    takeLeaf(leaves, value);
+  for (int64_t number = last - 1; number >= 0; --number)
+    writePart(number);
+  // They are made of it as it was.
+  runForwardWithoutRecords();
+}
+
+void koila::splitParts(FunctionOpInterface function) {
+  DimAnalysis dims(function);
+  if (dims.isValid()) {
+    StorageAnalysis storage(function, dims);
+    RequiresGradAnalysis gradients(function, dims, storage);
+    SmallVector<BackwardOp> found;
+    function->walk([&](BackwardOp op) { found.push_back(op); });
+    for (BackwardOp op : found)
+      PassSplitter(op, gradients).run();
+  }
+  function->walk([](Operation *op) { op->removeDiscardableAttr(kPartAttr); });
+}

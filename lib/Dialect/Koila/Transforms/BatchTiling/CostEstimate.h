@@ -1,0 +1,36 @@
+//===- CostEstimate.h - What plans go by ------------------------*- C++ -*-===//
+//
+// Bytes and times of a program before it is rewritten. They rank ways to write
+// it, and promise nothing: what is promised is analysed once it is written.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef KOILA_DIALECT_KOILA_TRANSFORMS_BATCHTILING_COSTESTIMATE_H
+#define KOILA_DIALECT_KOILA_TRANSFORMS_BATCHTILING_COSTESTIMATE_H
+
+#include "koila/Analysis/DimAnalysis.h"
+
+namespace koila {
+
+class CostEstimate {
+public:
+  /// Of a program whose batch, `symbol`, is `batch` samples.
+  CostEstimate(const DimAnalysis &dims, llvm::StringRef symbol, int64_t batch)
+      : dims(dims), symbol(symbol), batch(batch) {}
+
+  /// Of a tensor; 0 for one of unknown rank.
+  int64_t getBytes(mlir::Value value) const;
+  /// In picoseconds.
+  double getTime(mlir::Operation *op) const;
+
+private:
+  const DimAnalysis &dims;
+  llvm::StringRef symbol;
+  int64_t batch;
+  mutable llvm::DenseMap<mlir::Value, int64_t> bytesOf;
+  mutable llvm::DenseMap<mlir::Operation *, double> timeOf;
+};
+
+} // namespace koila
+
+#endif // KOILA_DIALECT_KOILA_TRANSFORMS_BATCHTILING_COSTESTIMATE_H
