@@ -37,6 +37,8 @@ class Block(nn.Module):
 class Transformer(nn.Module):
     """Rows of one: a class token, places, and a size that is written as a number."""
 
+    mask: torch.Tensor
+
     def __init__(self):
         super().__init__()
         self.token = nn.Parameter(torch.randn(1, 1, WIDTH))

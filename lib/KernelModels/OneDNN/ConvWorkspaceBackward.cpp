@@ -93,7 +93,7 @@ Workspace conv::slowBackward(const Geometry &g, bool isTransposed,
   int64_t made = madeInput + madeWeight;
   bool isGrouped = g.groups != 1;
   // What is not known is no bound.
-  if (channelsLast && (g.isVolume || isGrouped))
+  if (channelsLast && (g.isVolume || (isGrouped && isTransposed)))
     return {0, false};
   if (g.isVolume && !isTransposed && !g.isDilated())
     return slowVolumeBackward(g, reads, madeInput, madeWeight, copies);
@@ -112,14 +112,20 @@ Workspace conv::slowBackward(const Geometry &g, bool isTransposed,
     columns = g.batch * image;
   if (!isGrouped)
     return {made + columns + copies.sum(), true};
-  // The slices of several images are copied, and those of a gradient in another
-  // layout. The gradients of the groups are there until they are joined.
+  // The slices of several images are copied, those of channels-last ones, and
+  // those of a gradient in another layout. The gradients of the groups are
+  // there until they are joined.
   int64_t slices = 0;
-  if (g.batch > 1)
+  if (g.batch > 1 || channelsLast)
     slices = (g.inputBytes() + g.outputBytes()) / g.groups;
   else if (copies.gradient)
     slices = g.outputBytes() / g.groups;
+  // Of one channel a slice is of either layout. Of several those that a product
+  // reads may be copied once more, and of one image some need no copy.
+  bool isKnown = !channelsLast || (g.isDepthwise() && g.batch > 1);
+  if (!isKnown && !g.isDepthwise())
+    slices *= 2;
   return {made + copies.input + copies.weight +
               std::max(slices + columns, made),
-          true};
+          isKnown};
 }
