@@ -3,7 +3,8 @@
 ``make_step(seed)`` gives a module that returns its loss, and what draws its inputs:
 networks of images, of sequences or of vectors, of normalisations, residuals, downsampling,
 dropout and reductions over the batch, under losses of single samples, of pairs and of
-statistics. At least one part of each mixes samples.
+statistics. At least one part of each mixes samples; of those of ``make_deep_step(seed)``,
+which have more of them, none does.
 """
 
 from __future__ import annotations
@@ -31,8 +32,9 @@ class RandomStep(NamedTuple):
 class Parts:
     """What is taken from: a seed decides."""
 
-    def __init__(self, seed: str):
+    def __init__(self, seed: str, apart: bool = False):
         self.random = random.Random(seed)
+        self.apart = apart  # nothing mixes samples
         self.names: list[str] = []
         self.mixes = self.drops = False
 
@@ -40,7 +42,8 @@ class Parts:
         return self.random.choice(choices)
 
     def norm(self, rank: int, channels: int) -> nn.Module:
-        kind = self.choose("batch", "batch", "batch", "frozen", "group", "none")
+        kinds = ("frozen", "group", "none")
+        kind = self.choose(*(() if self.apart else ("batch",) * 3), *kinds)
         if kind == "group":
             return nn.GroupNorm(1 if channels % 2 else self.choose(1, 2), channels)
         if kind == "none":
@@ -50,7 +53,7 @@ class Parts:
             channels,
             momentum=self.choose(0.1, 0.1, 0.3, None),
             affine=self.choose(True, True, True, False),
-            track_running_stats=self.choose(True, True, True, False),
+            track_running_stats=self.apart or self.choose(True, True, True, False),
         )
         if layer.affine:
             nn.init.uniform_(layer.weight, 0.5, 1.5)
@@ -67,6 +70,15 @@ class Parts:
         inplace = self.choose(True, False)
         make = self.choose(*makers, nn.ReLU)
         return nn.ReLU(inplace) if make is nn.ReLU else make()
+
+    def depths(self, most: int) -> range:
+        """So many layers as are drawn, up to ``most``."""
+        return range(self.random.randint(4, 10) if self.apart else self.random.randint(1, most))
+
+    def kinds(self, *kinds: str) -> str:
+        """One of them, none that mixes samples if these are apart."""
+        mixing = ("over batch", "batch attention")
+        return self.choose(*(kind for kind in kinds if not self.apart or kind not in mixing))
 
     def dropout(self) -> nn.Module:
         self.drops = True
@@ -202,8 +214,8 @@ def make_images(parts: Parts) -> tuple[nn.Module, tuple[int, ...], int]:
         )
         return [conv, parts.norm(2, outputs)]
 
-    for _ in range(parts.choose(1, 2, 3, 4)):
-        kind = parts.choose(
+    for _ in parts.depths(4):
+        kind = parts.kinds(
             "conv", "conv", "residual", "residual", "down", "dense", "pool", "twice", "gate",
             "dropout", "over batch",
         )  # fmt: skip
@@ -245,8 +257,10 @@ def make_vectors(parts: Parts) -> tuple[nn.Module, tuple[int, ...], int]:
     features = parts.choose(5, 8)
     shape = (features,)
     layers: list[nn.Module] = []
-    for _ in range(parts.choose(1, 2, 3, 4)):
-        kind = parts.choose("linear", "linear", "residual", "dropout", "over batch", "attention")
+    for _ in parts.depths(4):
+        kind = parts.kinds(
+            "linear", "linear", "residual", "dropout", "over batch", "batch attention"
+        )
         parts.names.append(kind)
         outputs = parts.choose(6, 8)
         if kind == "linear":
@@ -271,11 +285,11 @@ class Mean(nn.Module):
 
 
 def make_sequences(parts: Parts) -> tuple[nn.Module, tuple[int, ...], int]:
-    features, steps = 4, parts.choose(3, 5)
+    features, steps = 4, parts.choose(*((24, 40) if parts.apart else (3, 5)))
     shape = (steps, features)
     layers: list[nn.Module] = []
-    for _ in range(parts.choose(1, 2, 3)):
-        kind = parts.choose("linear", "norm", "attention", "convolution", "dropout", "over batch")
+    for _ in parts.depths(3):
+        kind = parts.kinds("linear", "norm", "attention", "convolution", "dropout", "over batch")
         parts.names.append(kind)
         if kind == "linear":
             layers += [nn.Linear(features, features), parts.act()]
@@ -422,16 +436,22 @@ class Views(nn.Module):
         return self.loss(self.head(self.network(x)), self.head(self.network(y)))
 
 
-def make_step(seed: str) -> RandomStep:
+def make_deep_step(seed: str) -> RandomStep:
+    """A step of this seed of which nothing mixes samples."""
+    return make_step(seed, apart=True)
+
+
+def make_step(seed: str, apart: bool = False) -> RandomStep:
     """The step of this seed: in training mode, in the default type."""
-    parts = Parts(seed)
+    parts = Parts(seed, apart)
     torch.manual_seed(parts.random.randrange(1 << 31))
-    kind = parts.choose("images", "images", "vectors", "sequences")
+    # Of a vector weights are more than what is saved.
+    kind = parts.choose("images", "images", "sequences" if apart else "vectors", "sequences")
     parts.names.append(kind)
     make = {"images": make_images, "vectors": make_vectors, "sequences": make_sequences}[kind]
     network, shape, features = make(parts)
     views = parts.choose(True, False, False)
-    single = parts.mixes and parts.choose(True, False)
+    single = apart or (parts.mixes and parts.choose(True, False))
     head: nn.Module = nn.Linear(features, CLASSES)
     if parts.choose(True, False, False):
         head = nn.Sequential(

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Random steps that mix samples leave what plain PyTorch leaves, within their budget.
 
-Usage: random_steps.py [--lazy] [--count N] [--seed S] [--only K...] [--minutes M]
+Usage: random_steps.py [--lazy | --parts] [--count N] [--seed S] [--only K...] [--minutes M]
                        [--state FILE] [--max-refused SHARE] [--counter LIBRARY] [--print]
 
 Steps of random_models.py, in float64, are compiled in tiles or for a budget between the
@@ -17,6 +17,10 @@ koila sees them.
 With --lazy a step goes through koila.lazy instead, twice, with a budget below what it takes as
 a whole; every third has its loss read first. Without a warning it runs in tiles and within the
 budget.
+
+With --parts nothing mixes samples, and the budget is between the smallest that works and what
+the smallest tile takes, so that the backward pass of a tile, of one sample in half of the
+steps, runs in parts. The control loses what comes to the first half of the weights.
 
 koila may refuse a step with a sentence, or run it whole and say why; those are counted, and
 --max-refused bounds their share. --seed S --only K runs a step again. With --minutes the run
@@ -41,7 +45,8 @@ from torch import Tensor, nn
 
 import koila
 import segments
-from random_models import RandomStep, make_step
+from parts import find_least, lose
+from random_models import Frozen, RandomStep, make_deep_step, make_step
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path += [str(ROOT / "test" / "oracle"), str(ROOT / "test" / "property")]
@@ -196,6 +201,59 @@ def check(step: RandomStep, counter: Counter, rng: random.Random) -> list[str]:
     return notes
 
 
+def get_deep(seed: str) -> RandomStep:
+    """The first step of this seed that PyTorch runs, and at which the control differs."""
+    for attempt in range(ATTEMPTS):
+        step = make_deep_step(f"{seed}:{attempt}")
+        torch.manual_seed(3)
+        try:
+            plain = segments.leave(step.module) | run_plain(step.module, step.draw(3))
+        except (RuntimeError, ValueError):
+            continue
+        size = sum(float(t.square().sum()) for n, t in plain.items() if n.startswith("gradient"))
+        if 1e-10 < size < float("inf") and segments.distance(lose(plain), plain) > SENSITIVE:
+            return step
+    raise AssertionError("no step of this seed has gradients")
+
+
+def check_parts(step: RandomStep, counter: Counter, rng: random.Random) -> list[str]:
+    """As check(), with backward passes in parts."""
+    options: dict[str, Any] = {"mode": "train", "threads": 1, "guard": "raise", "check": False}
+    options["random"] = "full-batch-masks"
+    # Of a single image PyTorch's gradients of batch normalisation may be wrong.
+    norms = any(isinstance(layer, Frozen) for layer in step.module.modules())
+    args = step.draw(5 if norms else rng.choice((1, 5)))
+    plain = run_plain(step.module, args)
+    allowed = max(ALLOWED, 100 * conditioned(step.module, args, plain))
+    least = find_least(step.module, args, options)
+    tiles = find_least(step.module, args, options | {"recompute": "never"})
+    if least > tiles:
+        raise Failed(f"at least {least} bytes, in tiles alone {tiles}")
+    if least == tiles:
+        return ["nothing is saved by parts"]
+    budget = rng.randrange(least, tiles)
+    source = copy.deepcopy(step.module)
+    tiled = koila.compile(source, *args, budget=budget, **options)
+    report = tiled.report
+    for call in range(2):
+        source.load_state_dict(step.module.state_dict())
+        for weight in source.parameters():
+            if weight.grad is not None:
+                weight.grad.zero_()
+        torch.manual_seed(5)
+        measured, _, loss = counter.measure(tiled.train_step, args)
+        off = segments.distance(leave(source, loss), plain)
+        if not off <= allowed:
+            raise Failed(f"budget {budget}, call {call}: {off:.1e} off")
+    if measured > budget:
+        raise Failed(f"{measured} bytes, the budget is {budget}")
+    if report.exact and measured != report.peak:
+        raise Failed(f"budget {budget}: exactly {report.peak} bytes, measured {measured}")
+    if report.data.get("recompute") != "auto":
+        raise Failed(f"budget {budget}: not in parts")
+    return ["parts", "exact" if report.exact else "not exact"]
+
+
 class Whole(koila.KoilaError):
     """Why koila.lazy has run a step whole."""
 
@@ -250,7 +308,7 @@ def check_lazy(step: RandomStep, counter: Counter, rng: random.Random) -> list[s
 
 
 def judge(seed: str, counter: Counter, check: Check) -> tuple[Verdict, list[str], RandomStep]:
-    step = get_sensitive(seed)
+    step = (get_deep if check is check_parts else get_sensitive)(seed)
     torch.manual_seed(4)
     try:
         with warnings.catch_warnings():
@@ -271,6 +329,7 @@ def get_options() -> argparse.Namespace:
     )
     parser.add_argument("--counter", default=ROOT / "build/lib/libkoila-counter.so")
     parser.add_argument("--lazy", action="store_true", help="through koila.lazy")
+    parser.add_argument("--parts", action="store_true", help="of which nothing mixes samples")
     parser.add_argument("--count", type=int, default=100, help="steps")
     parser.add_argument("--seed", default="1")
     parser.add_argument("--only", type=int, nargs="+", metavar="K", help="these steps")
@@ -297,7 +356,7 @@ def main() -> None:
     for number in numbers:
         if time.monotonic() - start > options.minutes * 60:
             break
-        way = check_lazy if options.lazy else check
+        way = check_parts if options.parts else check_lazy if options.lazy else check
         verdict, found, step = judge(f"{options.seed}:{number}", counter, way)
         verdicts[verdict.kind] += 1
         notes.update(found)
