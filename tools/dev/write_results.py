@@ -121,6 +121,10 @@ PAGES = {
         "TrainModels.md", "torchvision's models in training mode", "train_models.py", "",
         is_direct=True,
     ),
+    "train-budgets": of_benchmark(
+        "TrainBudgets.md", "time and memory of steps in less memory", "train_budgets.py", "",
+        is_direct=True,
+    ),
     "lazy-steps": of_benchmark(
         "LazySteps.md", "time of steps through koila.lazy", "lazy_steps.py", "--rounds 3",
         is_direct=True,

@@ -170,18 +170,22 @@ int64_t Chain::cut(double most, double &again) {
   size_t end = ops.size();
   while (end > 0) {
     std::optional<size_t> best;
-    double bytes = 0;
+    double bytes = 0, bytesAtBest = 0;
     for (size_t place = end; place-- > 1;) {
       bytes += saved[place];
       if (bytes > most && best)
         break;
-      // Where least crosses; of the same the largest part. Small ones are for
-      // where nothing else is left, and what crosses is less than what is
-      // saved.
-      bool isCut = place <= repeatable && crossing[place - 1] <= bytes / 2;
-      if (isCut && (!best || bytes <= most / 2 ||
-                    crossing[place - 1] <= crossing[*best - 1]))
+      // Where least crosses, and what crosses is less than what is saved; of
+      // the same where more is saved. Small parts are for where nothing else is
+      // left.
+      double crosses = crossing[place - 1];
+      if (place > repeatable || crosses > bytes / 2)
+        continue;
+      if (!best || bytes <= most / 2 || crosses < crossing[*best - 1] ||
+          (crosses == crossing[*best - 1] && bytes > bytesAtBest)) {
         best = place;
+        bytesAtBest = bytes;
+      }
     }
     // All that is left is one part.
     double left = sum(ArrayRef(saved).take_front(end));
@@ -293,7 +297,9 @@ bool PassSplitter::collect() {
       if (Operation *maker = read.getDefiningOp();
           gradients.wants(read) && all.contains(maker))
         latest = std::max(latest, getPart(maker));
-    if (latest > number || (number < last && !isMemoryEffectFree(op)))
+    // A leaf is not written.
+    if (latest > number || (number < last && !isMemoryEffectFree(op)) ||
+        isOrderedWrite(op))
       return false;
     parts[op] = number;
     if (number >= 0 && number < last)
@@ -495,7 +501,17 @@ void koila::splitParts(FunctionOpInterface function) {
     StorageAnalysis storage(function, dims);
     RequiresGradAnalysis gradients(function, dims, storage);
     SmallVector<BackwardOp> found;
-    function->walk([&](BackwardOp op) { found.push_back(op); });
+    llvm::DenseSet<Operation *> known;
+    function->walk([&](BackwardOp backward) {
+      // What two passes differentiate has to record.
+      SmallVector<Operation *> ops = findDifferentiated(backward, gradients);
+      if (!llvm::all_of(ops, [&](Operation *op) {
+            return !op->hasAttr(kPartAttr) || known.insert(op).second;
+          }))
+        for (Operation *op : ops)
+          op->removeDiscardableAttr(kPartAttr);
+      found.push_back(backward);
+    });
     for (BackwardOp op : found)
       PassSplitter(op, gradients).run();
   }

@@ -1,0 +1,326 @@
+#!/usr/bin/env python3
+"""What training in less memory costs, next to plain PyTorch and to torch.utils.checkpoint.
+
+Usage: train_budgets.py [--models NAME...] [--shares 0.5 0.4...] [--batch N] [--threads N]
+                        [--rounds N] [--default-heap] [--write FILE]
+
+Each model takes a step plainly, in koila's tiles within shares of what that takes, and with
+`torch.utils.checkpoint` on as many blocks as reach the memory of each share, or on all. In each
+round all of them run one after the other, between two plain steps: times are medians of CPU
+seconds relative to the mean of these two, and the noise is by how much the two differ. The heap
+stays warm (glibc keeps what is freed), since a fresh one charges page faults to the step that
+takes most; --default-heap leaves it as it is.
+
+Gradients are compared with those of the plain step; in float32 they differ by rounding.
+"""
+
+import argparse
+import copy
+import os
+import pathlib
+import sys
+import time
+import warnings
+from statistics import median
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT / "test" / "models"), str(ROOT / "test" / "oracle")]
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
+
+import koila
+from counter import Counter
+from make_models import torchvision_model
+
+WARM = {
+    "MALLOC_MMAP_MAX_": "0",
+    "MALLOC_TRIM_THRESHOLD_": "34359738368",
+    "MALLOC_TOP_PAD_": "67108864",
+}
+MIB = 1 << 20
+
+
+class Classify(nn.Module):
+    """Images of 224 x 224 and their classes."""
+
+    def __init__(self, name, **options):
+        super().__init__()
+        torchvision_model("alexnet")  # imports torchvision
+        import torchvision
+
+        self.model = getattr(torchvision.models, name)(weights=None, **options)
+
+    def forward(self, images, labels):
+        return F.cross_entropy(self.model(images), labels)
+
+    def draw(self, batch):
+        return torch.randn(batch, 3, 224, 224), torch.randint(1000, (batch,))
+
+
+class SimClr(Classify):
+    """Two views of each image, 112 x 112, under NT-Xent; the batch is of views."""
+
+    def __init__(self):
+        super().__init__("resnet18", num_classes=128)
+
+    def forward(self, one, two):
+        z = F.normalize(torch.cat([self.model(one), self.model(two)]), dim=1)
+        count = one.shape[0]
+        likeness = (z @ z.t() / 0.5).masked_fill(torch.eye(2 * count, dtype=torch.bool), -1e9)
+        places = torch.arange(count)
+        return F.cross_entropy(likeness, torch.cat([places + count, places]))
+
+    def draw(self, batch):
+        return tuple(torch.randn(batch // 2, 3, 112, 112) for _ in range(2))
+
+
+class Layer(nn.Module):
+    def __init__(self, width, heads):
+        super().__init__()
+        self.norms = nn.ModuleList(nn.LayerNorm(width) for _ in range(2))
+        self.projection, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.wide, self.narrow = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+        self.heads = heads
+
+    def forward(self, x):
+        batch, tokens, width = x.shape
+        parts = self.projection(self.norms[0](x)).view(
+            batch, tokens, 3, self.heads, width // self.heads
+        )
+        query, key, value = parts.permute(2, 0, 3, 1, 4)
+        mixed = F.scaled_dot_product_attention(query, key, value, is_causal=True)
+        x = x + self.out(mixed.transpose(1, 2).reshape(batch, tokens, width))
+        return x + self.narrow(F.gelu(self.wide(self.norms[1](x))))
+
+
+class Gpt2Medium(nn.Module):
+    """GPT-2 medium's shape: 24 layers of 1,024, 1,024 tokens; without dropout."""
+
+    def __init__(self, width=1024, tokens=1024, words=50257):
+        super().__init__()
+        self.words, self.tokens = words, tokens
+        self.embedding, self.places = nn.Embedding(words, width), nn.Embedding(tokens, width)
+        self.layers = nn.ModuleList(Layer(width, 16) for _ in range(24))
+        self.norm = nn.LayerNorm(width)
+
+    def forward(self, ids, targets):
+        x = self.embedding(ids) + self.places(torch.arange(ids.shape[1]))
+        for layer in self.layers:
+            x = layer(x)
+        logits = F.linear(self.norm(x), self.embedding.weight)
+        return F.cross_entropy(logits.flatten(0, 1), targets.flatten())
+
+    def draw(self, batch):
+        return tuple(torch.randint(self.words, (batch, self.tokens)) for _ in range(2))
+
+
+def blocks_of(step):
+    """What people checkpoint."""
+    if isinstance(step, Gpt2Medium):
+        return list(step.layers)
+    model = step.model
+    if hasattr(model, "encoder"):
+        return list(model.encoder.layers)
+    if hasattr(model, "layer1"):
+        return [block for number in "1234" for block in getattr(model, f"layer{number}")]
+    return list(model.features)[1:-1]
+
+
+MODELS = {
+    "resnet18": (lambda: Classify("resnet18"), 32),
+    "resnet50": (lambda: Classify("resnet50"), 32),
+    "mobilenet_v2": (lambda: Classify("mobilenet_v2"), 32),
+    "simclr": (SimClr, 64),
+    "vit_l_16": (lambda: Classify("vit_l_16"), 1),
+    "gpt2_medium": (Gpt2Medium, 1),
+}
+
+
+def with_checkpoints(step, count):
+    """A copy on the same weights, with checkpoints around its first ``count`` blocks."""
+    weights = {id(t): t for t in [*step.parameters(), *step.buffers()]}
+    copied = copy.deepcopy(step, weights)
+    for block in blocks_of(copied)[:count]:
+        run = block.forward
+        block.forward = lambda *args, run=run: checkpoint(run, *args, use_reentrant=False)
+    return copied
+
+
+def zero(step):
+    for weight in step.parameters():
+        if weight.grad is None:
+            weight.grad = torch.zeros_like(weight)
+        weight.grad.zero_()
+
+
+def distance(step, wanted):
+    found = [weight.grad for weight in step.parameters()]
+    off = sum(float((a - b).double().square().sum()) for a, b in zip(found, wanted, strict=True))
+    return (off / sum(float(b.double().square().sum()) for b in wanted)) ** 0.5
+
+
+def find_checkpoints(step, args, counter, most, run):
+    """The fewest blocks whose checkpoints need at most ``most`` bytes; all if none do."""
+    low, high = 1, len(blocks_of(step))
+    while low < high:
+        middle = (low + high) // 2
+        candidate = with_checkpoints(step, middle)
+        if counter.measure(lambda c=candidate: run(c, args))[0] <= most:
+            high = middle
+        else:
+            low = middle + 1
+    return high
+
+
+def measure(name, options):
+    torch.manual_seed(0)
+    make, batch = MODELS[name]
+    batch = options.batch or batch
+    step = make().train()
+    args = step.draw(batch)
+    counter = Counter(ROOT / "build/lib/libkoila-counter.so")
+
+    def run(module, inputs):
+        module(*inputs).backward()
+
+    zero(step)
+    run(step, args)
+    zero(step)
+    untiled = counter.measure(lambda: run(step, args))[0]
+    wanted = [weight.grad.clone() for weight in step.parameters()]
+    ways, rows = {}, []
+    for share in options.shares:
+        start = time.monotonic()
+        tiled = koila.compile(
+            step, *args, mode="train", budget=int(share * untiled), threads=options.threads,
+            check=False, random="full-batch-masks",
+        )  # fmt: skip
+        planning = time.monotonic() - start
+        ways[f"{share:.0%}"] = lambda tiled=tiled: tiled.train_step(*args)
+        rows.append({"way": f"{share:.0%}", "planning": planning, "predicted": tiled.report.peak})
+        found = find_checkpoints(step, args, counter, tiled.report.peak, run)
+        label = f"checkpoint on {found} of {len(blocks_of(step))}"
+        if label not in ways:
+            other = with_checkpoints(step, found)
+            ways[label] = lambda other=other: run(other, args)
+            rows.append({"way": label})
+    for row in rows:
+        for _ in range(3):  # the executor is done with what it changes
+            zero(step)
+            ways[row["way"]]()
+        zero(step)
+        row["peak"] = counter.measure(ways[row["way"]])[0]
+        row["error"] = distance(step, wanted)
+    times = {way: [] for way in ("before", *ways, "after")}
+    plain = {"before": lambda: run(step, args), "after": lambda: run(step, args)}
+    for number in range(options.rounds):
+        for way, seconds in times.items():
+            zero(step)
+            start = time.process_time()
+            (ways | plain)[way]()
+            seconds.append(time.process_time() - start)
+        print(f"{name}: round {number + 1} of {options.rounds}", file=sys.stderr, flush=True)
+    means = [(a + b) / 2 for a, b in zip(times["before"], times["after"], strict=True)]
+    noise = median(
+        abs(a - b) / m
+        for a, b, m in zip(*[times[w] for w in ("before", "after")], means, strict=True)
+    )
+    for row in rows:
+        row["time"] = median(t / m for t, m in zip(times[row["way"]], means, strict=True))
+    return {
+        "batch": batch, "untiled": untiled, "seconds": median(means), "noise": noise, "rows": rows,
+    }  # fmt: skip
+
+
+def describe(found):
+    for row in found["rows"]:
+        exact = ""
+        if "predicted" in row:
+            same = row["predicted"] == row["peak"]
+            exact = ", as predicted" if same else f", {row['predicted']:,} B predicted"
+        yield (
+            f"{row['way']:24} {row['peak'] / MIB:8.1f} MiB, {row['peak'] / found['untiled']:.1%}"
+            f"{exact}, {row['time']:.2f} of the time, {row['error']:.1e} off"
+        )
+
+
+def page(models, options):
+    lines = [
+        "# Training in less memory: what it costs",
+        "",
+        "<!-- Written by tools/dev/write_results.py train-budgets; do not edit. -->",
+        "",
+        "A step in float32 within a share of what the untiled step takes above weights, inputs and "
+        "gradients that are there, and the same with `torch.utils.checkpoint` on the fewest blocks "
+        f"that need no more. {options.threads} thread{'s' * (options.threads > 1)}, "
+        f"{'the default' if options.default_heap else 'a warm'} heap, medians of {options.rounds} "
+        "rounds of CPU seconds relative to untiled steps before and after; *noise* is by how much "
+        "these two differ. *Error* is the distance of all gradients together from those of the "
+        "untiled step, which in float32 are off by rounding themselves.",
+    ]
+    for name, found in models.items():
+        lines += [
+            "",
+            f"**{name}**, batch {found['batch']}: untiled {found['untiled'] / MIB:.1f} MiB, "
+            f"{found['seconds']:.1f} s, noise {found['noise']:.0%}.",
+            "",
+            "| how | measured | of the untiled peak | predicted | time | planning | error |",
+            "|---|---:|---:|---|---:|---:|---:|",
+        ]
+        for row in found["rows"]:
+            predicted, planning = "", ""
+            if "predicted" in row:
+                planning = f"{row['planning']:.1f} s"
+                same = row["predicted"] == row["peak"]
+                predicted = "to the byte" if same else f"{row['predicted'] / MIB:.1f} MiB"
+            lines.append(
+                f"| {row['way']} | {row['peak'] / MIB:.1f} MiB | "
+                f"{row['peak'] / found['untiled']:.1%} | {predicted} | {row['time']:.2f} | "
+                f"{planning} | {row['error']:.1e} |"
+            )
+    return "\n".join(lines) + "\n"
+
+
+def main():
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--models", nargs="*", default=list(MODELS), choices=list(MODELS))
+    parser.add_argument("--shares", nargs="*", type=float, default=[0.5, 0.4, 0.25, 0.15])
+    parser.add_argument("--batch", type=int, help="in place of each model's own")
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--default-heap", action="store_true")
+    parser.add_argument("--write", type=pathlib.Path, help="a page of results")
+    options = parser.parse_args()
+    if not options.default_heap and any(os.environ.get(n) != v for n, v in WARM.items()):
+        os.execve(sys.executable, [sys.executable, *sys.argv], {**os.environ, **WARM})
+    torch.set_num_threads(options.threads)
+    warnings.simplefilter("ignore")
+    models = {}
+    for name in options.models:
+        models[name] = found = measure(name, options)
+        print(
+            f"{name}, batch {found['batch']}: {found['untiled'] / MIB:.1f} MiB, "
+            f"{found['seconds']:.1f} s, noise {found['noise']:.0%}"
+        )
+        for line in describe(found):
+            print(f"  {line}", flush=True)
+        over = [
+            row["way"]
+            for row in found["rows"]
+            if "predicted" in row and row["peak"] > row["predicted"]
+        ]
+        if over:
+            print(f"wrong: more than predicted at {', '.join(over)}")
+            return 1
+    if options.write:
+        options.write.write_text(page(models, options))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
