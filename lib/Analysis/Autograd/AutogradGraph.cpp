@@ -113,6 +113,11 @@ void PeakMemoryAnalysis::Impl::collectGradients() {
     entry->allocations.push_back(op->getResult(0));
     kept[op] = std::move(entry);
   });
+  function->walk([&](LoopLikeOpInterface loop) {
+    for (Region *region : loop.getLoopRegions())
+      for (Block &block : *region)
+        ownsRecords(block);
+  });
   function->walk([&](Operation *op) {
     Block &block = *op->getBlock();
     if (&block != &body && !ownsRecords(block))
@@ -157,6 +162,8 @@ void PeakMemoryAnalysis::Impl::addRecord(Operation &op, const SavedRule &rule,
   }
   if (keptBytes > 0) {
     record.kept = kept.find(&op)->second.get();
+    for (const Impl *known = this; known; known = known->general)
+      known->ofSaved.insert(record.kept);
     run.live[record.kept] = keptBytes;
     run.liveBytes += keptBytes;
     if (run.detailed && !run.timeline.empty())

@@ -27,7 +27,8 @@ PeakMemoryAnalysis::Impl::BackwardSimulation::getEntry(Operation &op,
     result = op.getResult(0);
   if (result)
     entry->allocations.push_back(result);
-  impl.ofGradients.insert(entry.get());
+  for (const Impl *known = &impl; known; known = known->general)
+    known->ofGradients.insert(entry.get());
   entries.push_back(std::move(entry));
   return entries.back().get();
 }

@@ -803,7 +803,10 @@ void PeakMemoryAnalysis::Impl::runLoop(LoopLikeOpInterface loop,
         const Impl &there = getFixed(run);
         run.fixedSizes = &there.sizes;
         // What autograd keeps may outlive an iteration as well.
-        if (!records() && !there.getBodySymbols(loop).handsOn)
+        bool isOver = !records() || llvm::all_of(body, [&](Block &block) {
+          return ownRecords.lookup(&block) && there.ownRecords.lookup(&block);
+        });
+        if (isOver && !there.getBodySymbols(loop).handsOn)
           here = &there;
       }
       for (Block &block : body)

@@ -39,7 +39,8 @@ PeakMemoryAnalysis::Impl::Impl(const Impl &general, const SymbolMap &fixed)
       ownDims(std::make_unique<DimAnalysis>(function, fixed, general.dims)),
       dims(*ownDims), fixed(fixed),
       storage(function, dims,
-              general.ties ? general.ties.get() : &general.storage) {
+              general.ties ? general.ties.get() : &general.storage),
+      general(&general) {
   initialize();
 }
 

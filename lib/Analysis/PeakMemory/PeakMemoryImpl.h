@@ -421,6 +421,11 @@ struct PeakMemoryAnalysis::Impl {
                          llvm::SmallVector<std::unique_ptr<Storage>, 1>>
       gradientEntries;
   mutable llvm::SmallPtrSet<const Storage *, 8> ofGradients;
+  /// What stands for what operations make for their gradients.
+  mutable llvm::SmallPtrSet<const Storage *, 8> ofSaved;
+  /// What this was made of, with numbers for more symbols; null: nothing. A run
+  /// there goes through loops here, and describes what it meets.
+  const Impl *general = nullptr;
   /// Stands for what an operation makes for its gradient.
   llvm::DenseMap<mlir::Operation *, std::unique_ptr<Storage>> kept;
   llvm::SmallVector<std::pair<const Storage *, HandedOn>> handedOnStorages;

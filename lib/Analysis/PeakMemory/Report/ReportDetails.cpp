@@ -85,8 +85,7 @@ LiveTensor PeakMemoryAnalysis::Impl::describe(const Storage &entry,
     return tensor;
   OpResult value = entry.allocations.front();
   tensor.name = getTensorName(value.getOwner());
-  auto made = kept.find(value.getOwner());
-  bool isKept = made != kept.end() && made->second.get() == &entry;
+  bool isKept = ofSaved.contains(&entry);
   if (auto concrete = isKept ? std::nullopt : getConcrete(value, run))
     tensor.type = toString(*concrete);
   if (!isGradient)
