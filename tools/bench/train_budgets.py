@@ -21,7 +21,9 @@ import pathlib
 import sys
 import time
 import warnings
+from collections.abc import Callable
 from statistics import median
+from typing import Any
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "test" / "models"), str(ROOT / "test" / "oracle")]
@@ -129,7 +131,7 @@ def blocks_of(step):
     return list(model.features)[1:-1]
 
 
-MODELS = {
+MODELS: dict[str, tuple[Callable[[], nn.Module], int]] = {
     "resnet18": (lambda: Classify("resnet18"), 32),
     "resnet50": (lambda: Classify("resnet50"), 32),
     "mobilenet_v2": (lambda: Classify("mobilenet_v2"), 32),
@@ -191,7 +193,8 @@ def measure(name, options):
     zero(step)
     untiled = counter.measure(lambda: run(step, args))[0]
     wanted = [weight.grad.clone() for weight in step.parameters()]
-    ways, rows = {}, []
+    ways: dict[str, Callable[[], Any]] = {}
+    rows: list[dict[str, Any]] = []
     for share in options.shares:
         start = time.monotonic()
         tiled = koila.compile(
