@@ -16,6 +16,7 @@ Gradients are compared with those of the plain step; in float32 they differ by r
 
 import argparse
 import copy
+import functools
 import os
 import pathlib
 import sys
@@ -131,7 +132,7 @@ def blocks_of(step):
     return list(model.features)[1:-1]
 
 
-MODELS: dict[str, tuple[Callable[[], nn.Module], int]] = {
+MODELS: dict[str, tuple[Callable[[], Any], int]] = {
     "resnet18": (lambda: Classify("resnet18"), 32),
     "resnet50": (lambda: Classify("resnet50"), 32),
     "mobilenet_v2": (lambda: Classify("mobilenet_v2"), 32),
@@ -202,13 +203,13 @@ def measure(name, options):
             check=False, random="full-batch-masks",
         )  # fmt: skip
         planning = time.monotonic() - start
-        ways[f"{share:.0%}"] = lambda tiled=tiled: tiled.train_step(*args)
+        ways[f"{share:.0%}"] = functools.partial(tiled.train_step, *args)
         rows.append({"way": f"{share:.0%}", "planning": planning, "predicted": tiled.report.peak})
         found = find_checkpoints(step, args, counter, tiled.report.peak, run)
         label = f"checkpoint on {found} of {len(blocks_of(step))}"
         if label not in ways:
             other = with_checkpoints(step, found)
-            ways[label] = lambda other=other: run(other, args)
+            ways[label] = functools.partial(run, other, args)
             rows.append({"way": label})
     for row in rows:
         for _ in range(3):  # the executor is done with what it changes
