@@ -176,6 +176,27 @@ class Parts(unittest.TestCase):
             with self.assertWarnsRegex(koila.KoilaWarning, "the batch is one sample"):
                 self.assertTrue(torch.equal(model(lent), model(images)))
 
+    def test_gradients_on_the_way_to_the_loss(self):
+        # A trace keeps nothing for a backward pass; this one has one inside of it.
+        torch.manual_seed(2)
+        scale, weight = torch.full((1,), 1.5).double(), torch.randn(64, 64).double() / 8
+        for count in (1, 256):
+            x, z = torch.randn(count, 1).double() + 2, torch.randn(count, 1, 64).double()
+            found = []
+            for budget in (None, 20 * z.nbytes):
+                weights = [nn.Parameter(scale.clone()), nn.Parameter(weight.clone())]
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore", koila.KoilaWarning)
+                    a, h = (x, z) if budget is None else koila.lazy(x, z, batch=0, budget=budget)
+                    first = (a * weights[0]).mean()
+                    (slope,) = torch.autograd.grad(first, [weights[0]], create_graph=True)
+                    for _ in range(12):
+                        h = F.linear(h, weights[1]).tanh()
+                    loss = first + (weights[0] * slope).square().sum() + h.square().mean()
+                    loss.backward()
+                found.append(torch.cat([w.grad.flatten() for w in weights]))
+            self.assertLess(float((found[1] - found[0]).norm() / found[0].norm()), ALLOWED)
+
     def test_a_step_that_loses_its_first_layers_is_seen(self):
         # The control: what a cut without its gradient would leave.
         batch, wanted, _ = self.prepare(1)

@@ -192,12 +192,14 @@ class Program:
 
         for position, (node, step) in enumerate(zip(self.nodes, self.steps, strict=True)):
             args, kwargs = node.call.fill([convert(entry) for entry in step])
+            known = len(made)
             result = invoke(node, position, args, kwargs)
             del args, kwargs
-            for tensor in node.call.flatten(result):
-                place = -1 - len(made)
-                made.append(tensor if place in last or place in kept else None)
+            made.extend(node.call.flatten(result))
             del result
+            for place in range(-1 - known, -1 - len(made), -1):
+                if place not in last and place not in kept:
+                    made[-1 - place] = None
             for index in dying.get(position, ()):
                 made[index] = None
         return [get(place) for place in self.results]

@@ -211,7 +211,7 @@ def _batch_dim(leaf: Value, batch: int | None, guess: int) -> int | None:
         return leaf.origin.batch if leaf.origin.size == batch else None
     if leaf.meta.requires_grad and (_is_expanded(leaf) or _is_of_weight(leaf)):
         return None  # one row, made longer, or part of a weight
-    if leaf.drawn:
+    if leaf.drawn and batch > 1:
         return shape.index(batch) if batch in shape else None
     if guess == 2 and batch in shape:
         return shape.index(batch)
@@ -361,6 +361,8 @@ class _Recorded:
                 dense = tensor.index_select(dim, rows)
                 if is_permutation(tensor):
                     dense = dense.argsort().argsort()  # one of fewer
+                if first and tensor.shape[dim] == 1 and tensor.is_floating_point():
+                    dense = dense * 0.9375  # another sample than the one that was traced
                 if _is_channels_last(leaf.meta):
                     dense = dense.contiguous(memory_format=torch.channels_last)
                 tensor = dense
@@ -568,14 +570,36 @@ def _trace(recorded: _Recorded) -> Traced:
         raise CompileError("it writes to a weight")
     _traced.append(recorded)
     try:
-        # Nothing is differentiated: what autograd would keep would be in no budget.
-        nothing = torch.empty(0)
-        with without_hooks(), saved_tensors_hooks(lambda _: nothing, lambda _: nothing):
-            return _trace_module(recorded)
+        with without_hooks():
+            return _trace_lightly(recorded)
     finally:
         _traced.pop()
         # What a trace that failed leaves are cycles.
         _release([*recorded.weights.values(), *recorded.statistics.values()])
+
+
+def _trace_lightly(recorded: _Recorded) -> Traced:
+    """A trace for which autograd keeps nothing: that would be in no budget. Programs that
+    differentiate on the way need what it keeps."""
+    if any(node.call.differentiates for node in recorded.program.nodes):
+        return _trace_module(recorded)
+    nothing = torch.empty(0)
+    asked = False
+
+    def refuse(_: Tensor) -> Tensor:
+        nonlocal asked
+        asked = True
+        raise RuntimeError("what autograd has not kept is asked for")
+
+    try:
+        with saved_tensors_hooks(lambda _: nothing, refuse):
+            return _trace_module(recorded)
+    except Exception as error:
+        # As torch.func does, inside of a call.
+        if not asked and "hooks" not in str(error):
+            raise
+    recorded.reset()
+    return _trace_module(recorded)
 
 
 def _trace_module(recorded: _Recorded) -> Traced:

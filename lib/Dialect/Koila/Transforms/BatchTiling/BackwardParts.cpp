@@ -84,8 +84,6 @@ private:
   static double sum(ArrayRef<double> numbers) {
     return std::accumulate(numbers.begin(), numbers.end(), 0.);
   }
-  /// More than any bytes: of what is no tensor, and cannot be kept.
-  static constexpr double kNever = 1e18;
   void measure();
   /// What holds the elements of `value`, which may be a view.
   Value findRoot(Value value) const;
@@ -97,8 +95,10 @@ private:
   /// Of each operation: what autograd keeps for it that it kept for none
   /// before, and its time.
   SmallVector<double> saved, times;
-  /// Of each operation: what crosses from it and those before to those behind.
+  /// Of each operation: what crosses from it and those before to those behind,
+  /// in bytes; and how much of that is no tensor, and cannot be kept.
   SmallVector<double> crossing;
+  SmallVector<int64_t> lists;
   /// How many operations can run twice.
   size_t repeatable = 0;
   double total = 0;
@@ -121,8 +121,9 @@ void Chain::measure() {
     places[op] = place;
   saved.assign(ops.size(), 0);
   SmallVector<double> change(ops.size() + 1, 0);
+  SmallVector<int64_t> changeOfLists(ops.size() + 1, 0);
   llvm::DenseSet<Value> known;
-  llvm::DenseMap<Value, size_t> lastRead;
+  llvm::MapVector<Value, size_t> lastRead;
   auto wants = [&](Value value) { return gradients.wants(value); };
   for (auto [place, op] : llvm::enumerate(ops)) {
     times.push_back(costs.getTime(op));
@@ -152,15 +153,19 @@ void Chain::measure() {
     auto maker = places.find(value.getDefiningOp());
     if (maker == places.end())
       continue;
-    double bytes = isa<TensorType>(value.getType())
-                       ? static_cast<double>(costs.getBytes(value))
-                       : kNever;
+    double bytes = costs.getBytes(value);
     change[maker->second] += bytes;
     change[last] -= bytes;
+    bool isList = !isa<TensorType>(value.getType());
+    changeOfLists[maker->second] += isList;
+    changeOfLists[last] -= isList;
   }
   double bytes = 0;
-  for (size_t place = 0; place < ops.size(); ++place)
+  int64_t count = 0;
+  for (size_t place = 0; place < ops.size(); ++place) {
     crossing.push_back(bytes += change[place]);
+    lists.push_back(count += changeOfLists[place]);
+  }
   total = sum(saved);
 }
 
@@ -179,7 +184,7 @@ int64_t Chain::cut(double most, double &again) {
       // the same where more is saved. Small parts are for where nothing else is
       // left.
       double crosses = crossing[place - 1];
-      if (place > repeatable || crosses > bytes / 2)
+      if (place > repeatable || crosses > bytes / 2 || lists[place - 1] > 0)
         continue;
       if (!best || bytes <= most / 2 || crosses < crossing[*best - 1] ||
           (crosses == crossing[*best - 1] && bytes > bytesAtBest)) {
@@ -236,7 +241,8 @@ public:
   PassSplitter(BackwardOp backward, const RequiresGradAnalysis &gradients)
       : backward(backward), gradients(gradients), builder(backward) {}
 
-  void run();
+  /// Whether it could be.
+  bool run();
 
 private:
   /// Part of the forward pass.
@@ -463,9 +469,9 @@ void PassSplitter::writePart(int64_t number) {
     takeLeaf(leaves, value);
 }
 
-void PassSplitter::run() {
+bool PassSplitter::run() {
   if (!collect())
-    return;
+    return false;
   // A tensor that is read behind the backward pass would keep the leaves.
   for (Operation *op : ops)
     for (Operation *user : llvm::make_early_inc_range(op->getUsers()))
@@ -493,9 +499,11 @@ void PassSplitter::run() {
     writePart(number);
   // They are made of it as it was.
   runForwardWithoutRecords();
+  return true;
 }
 
-void koila::splitParts(FunctionOpInterface function) {
+bool koila::splitParts(FunctionOpInterface function) {
+  bool isAny = false;
   DimAnalysis dims(function);
   if (dims.isValid()) {
     StorageAnalysis storage(function, dims);
@@ -513,7 +521,8 @@ void koila::splitParts(FunctionOpInterface function) {
       found.push_back(backward);
     });
     for (BackwardOp op : found)
-      PassSplitter(op, gradients).run();
+      isAny |= PassSplitter(op, gradients).run();
   }
   function->walk([](Operation *op) { op->removeDiscardableAttr(kPartAttr); });
+  return isAny;
 }

@@ -22,7 +22,7 @@ inline constexpr llvm::StringLiteral kPartAttr = "koila.part";
 
 /// Marks the parts of all backward passes of `function`, a step that is not
 /// rewritten yet, such that autograd keeps for none more than `share` of what
-/// it keeps for the largest backward pass.
+/// it keeps for the largest backward pass, where there are such cuts.
 RecomputeFigures markParts(mlir::FunctionOpInterface function,
                            const DimAnalysis &dims,
                            const RequiresGradAnalysis &gradients,
@@ -30,7 +30,8 @@ RecomputeFigures markParts(mlir::FunctionOpInterface function,
 
 /// Rewrites the backward passes of `function` that are marked, wherever they
 /// stand, and removes the marks. One that cannot be rewritten so stays whole.
-void splitParts(mlir::FunctionOpInterface function);
+/// Returns whether any was.
+bool splitParts(mlir::FunctionOpInterface function);
 
 } // namespace koila
 

@@ -371,17 +371,18 @@ TiledFunction::create(FunctionOpInterface function, StringRef batchSymbol,
                                                       : StatisticsMode::PerTile;
   if (takesStatistics(function))
     taken = StatisticsMode::Exact;
+  RecomputeFigures marked;
   if (trains && budget && budget->share < 1) {
     CostEstimate costs(planned->dims, batchSymbol, 1);
-    RecomputeFigures inParts = markParts(
-        function, planned->dims, *planned->gradients, costs, budget->share);
-    figures.parts = inParts.parts;
-    figures.share += inParts.share;
+    marked = markParts(function, planned->dims, *planned->gradients, costs,
+                       budget->share);
   }
-  TiledFunction result(rewriteInTiles(function, plan), least, drawn, taken,
-                       figures);
-  if (figures.parts > 1)
-    splitParts(function);
+  SmallVector<PhaseLoops> loops = rewriteInTiles(function, plan);
+  if (marked.parts > 1 && splitParts(function)) {
+    figures.parts = marked.parts;
+    figures.share += marked.share;
+  }
+  TiledFunction result(std::move(loops), least, drawn, taken, figures);
   removeSegmentMarks(function);
   function->removeAttr(kLifetimesAttr);
   result.setTile(1);

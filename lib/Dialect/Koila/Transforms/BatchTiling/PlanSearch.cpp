@@ -151,7 +151,8 @@ void PlanSearch::runInParts(int64_t bytes) {
   double bad = 1;
   for (double share : kShares) {
     attempt(bytes, share);
-    if (fits() || (search && !search->least))
+    // Nothing can be cut.
+    if (fits() || (search && search->tiled.getRecomputed().parts == 1))
       break;
     bad = share;
   }
@@ -233,6 +234,7 @@ std::optional<int64_t> koila::computeFloor(ModuleOp module,
   // Segments are parts already, of which each look takes long.
   if (found && options.mode == PeakMemoryMode::Train && found->segments == 0)
     for (double share : kShares)
-      look(0, share);
+      if (auto parts = look(0, share); !parts || parts->parts == 1)
+        break;
   return least;
 }
