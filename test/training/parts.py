@@ -72,7 +72,9 @@ class Language(nn.Module):
         for block in self.blocks:
             x = block(x)
         logits = F.linear(self.norm(x), self.tokens.weight)
-        return F.cross_entropy(logits.flatten(0, 1), targets.flatten())
+        # Of the next word, as people write it: of one sample nothing is copied.
+        logits, targets = logits[:, :-1].contiguous(), targets[:, 1:].contiguous()
+        return F.cross_entropy(logits.view(-1, CLASSES), targets.view(-1))
 
 
 class Vision(nn.Module):
@@ -153,6 +155,26 @@ class Gates(nn.Module):
         return F.cross_entropy(self.head(x.mean(1)), targets)
 
 
+class Shaped(nn.Module):
+    """Tensors that are read for their sizes alone have no gradient from there."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.wide = nn.ModuleList(nn.Linear(WIDTH, 4 * WIDTH) for _ in range(5))
+        self.narrow = nn.ModuleList(nn.Linear(4 * WIDTH, WIDTH) for _ in range(5))
+        self.head = nn.Linear(WIDTH, CLASSES)
+
+    def forward(self, x: Tensor, targets: Tensor) -> Tensor:
+        first: Tensor | None = None
+        for wide, narrow in zip(self.wide, self.narrow, strict=True):
+            change = narrow(F.gelu(wide(x)))
+            if first is not None:
+                change = change.mean(1, keepdim=True).expand_as(first)
+            x = x + change
+            first = change if first is None else first
+        return F.cross_entropy(self.head(x).mean(1), targets)
+
+
 class Frozen(Language):
     """The first block and the embedding are not trained."""
 
@@ -199,6 +221,7 @@ CASES: dict[str, tuple[Callable[[], nn.Module], Draw]] = {
     "in_place": (Plain, draw_images),
     "skips": (Skips, draw_maps),
     "gates": (Gates, draw_rows),
+    "shaped": (Shaped, draw_rows),
     "frozen": (Frozen, draw_tokens),
     "drops": (Drops, draw_rows),
 }

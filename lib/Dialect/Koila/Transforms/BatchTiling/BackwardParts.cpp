@@ -19,10 +19,32 @@
 using namespace mlir;
 using namespace koila;
 
+/// What `op` reads and hands its gradient to. A view has it for what it is a
+/// view of alone: expand_as() reads another tensor for its sizes.
+static SmallVector<Value> getSources(Operation *op, const DimAnalysis &dims,
+                                     const RequiresGradAnalysis &gradients) {
+  SmallVector<Value> viewed;
+  bool isView = false;
+  if (auto interface = dyn_cast<MemoryRuleInterface>(op)) {
+    StorageRule rule(op, [&](Value value) { return dims.lookup(value); });
+    interface.describeStorage(rule);
+    isView = !rule.getResults().empty();
+    for (const StorageFact &fact : rule.getResults()) {
+      isView &= fact.kind == StorageFact::Kind::Alias && fact.exact;
+      viewed.push_back(fact.operand);
+    }
+  }
+  return llvm::filter_to_vector(getReads(op), [&](Value read) {
+    return gradients.wants(read) &&
+           (!isView || llvm::is_contained(viewed, read));
+  });
+}
+
 /// What `backward` differentiates of its own block, in order: everything
 /// between leaves, weights and its operand.
 static SmallVector<Operation *>
-findDifferentiated(BackwardOp backward, const RequiresGradAnalysis &gradients) {
+findDifferentiated(BackwardOp backward, const DimAnalysis &dims,
+                   const RequiresGradAnalysis &gradients) {
   llvm::SetVector<Operation *> found;
   SmallVector<Value> work{backward.getSelf()};
   while (!work.empty()) {
@@ -32,7 +54,7 @@ findDifferentiated(BackwardOp backward, const RequiresGradAnalysis &gradients) {
         isa<ParamGetOp, LeafOp>(op) || !gradients.wants(value) ||
         !found.insert(op))
       continue;
-    llvm::append_range(work, getReads(op));
+    llvm::append_range(work, getSources(op, dims, gradients));
   }
   SmallVector<Operation *> ops = found.takeVector();
   llvm::sort(ops, [](Operation *lhs, Operation *rhs) {
@@ -66,7 +88,7 @@ class Chain {
 public:
   Chain(BackwardOp backward, const DimAnalysis &dims,
         const RequiresGradAnalysis &gradients, const CostEstimate &costs)
-      : ops(findDifferentiated(backward, gradients)), dims(dims),
+      : ops(findDifferentiated(backward, dims, gradients)), dims(dims),
         gradients(gradients), costs(costs) {
     auto ofWeights = findOfWeights(ops);
     llvm::erase_if(ops, [&](Operation *op) { return ofWeights.contains(op); });
@@ -238,8 +260,10 @@ RecomputeFigures koila::markParts(FunctionOpInterface function,
 namespace {
 class PassSplitter {
 public:
-  PassSplitter(BackwardOp backward, const RequiresGradAnalysis &gradients)
-      : backward(backward), gradients(gradients), builder(backward) {}
+  PassSplitter(BackwardOp backward, const DimAnalysis &dims,
+               const RequiresGradAnalysis &gradients)
+      : backward(backward), dims(dims), gradients(gradients),
+        builder(backward) {}
 
   /// Whether it could be.
   bool run();
@@ -269,6 +293,7 @@ private:
   void writePart(int64_t number);
 
   BackwardOp backward;
+  const DimAnalysis &dims;
   const RequiresGradAnalysis &gradients;
   OpBuilder builder;
   int64_t last = 0;
@@ -277,6 +302,7 @@ private:
   llvm::DenseMap<Operation *, int64_t> parts;
   static constexpr int64_t kOfWeights = -1;
   SmallVector<Operation *> ops;
+  llvm::DenseMap<Operation *, SmallVector<Value>> sources;
   SmallVector<Part> members;
   llvm::DenseMap<Value, SmallVector<Value>> contributions;
 };
@@ -284,7 +310,9 @@ private:
 
 /// Whether all of it can be run so.
 bool PassSplitter::collect() {
-  ops = findDifferentiated(backward, gradients);
+  ops = findDifferentiated(backward, dims, gradients);
+  for (Operation *op : ops)
+    sources[op] = getSources(op, dims, gradients);
   for (Operation *op : ops)
     if (auto part = op->getAttrOfType<IntegerAttr>(kPartAttr))
       last = std::max(last, part.getInt() + 1);
@@ -331,7 +359,8 @@ bool PassSplitter::findOutputs(int64_t number) {
       bool isRead = llvm::any_of(value.getUsers(), [&](Operation *user) {
         Operation *outer = op->getBlock()->findAncestorOpInBlock(*user);
         auto known = parts.find(outer);
-        return known != parts.end() && known->second > number;
+        return known != parts.end() && known->second > number &&
+               llvm::is_contained(sources.lookup(outer), value);
       });
       if (isRead && !isTensor)
         return false;
@@ -343,9 +372,8 @@ bool PassSplitter::findOutputs(int64_t number) {
       }
       all.insert_range(of);
     }
-    for (Value read : getReads(op))
-      if (gradients.wants(read))
-        reached[read].insert_range(all);
+    for (Value read : sources.lookup(op))
+      reached[read].insert_range(all);
   }
   part.outputs.insert_range(llvm::reverse(found));
   return true;
@@ -425,10 +453,10 @@ void PassSplitter::writePart(int64_t number) {
       Operation *op = work.pop_back_val();
       if (!found.insert(op))
         continue;
-      for (Value read : getReads(op)) {
+      for (Value read : sources.lookup(op)) {
         auto maker = parts.find(read.getDefiningOp());
         if (maker != parts.end() && maker->second == number &&
-            gradients.wants(read) && !part.outputs.contains(read))
+            !part.outputs.contains(read))
           work.push_back(maker->first);
       }
     }
@@ -437,9 +465,12 @@ void PassSplitter::writePart(int64_t number) {
       return lhs->isBeforeInBlock(rhs);
     });
     IRMapping &mapping = clones[output];
+    llvm::SmallDenseSet<Value, 16> ofGradient;
+    for (Operation *op : needed)
+      ofGradient.insert_range(sources.lookup(op));
     for (Operation *op : needed) {
       for (Value read : getReads(op))
-        if (!mapping.contains(read))
+        if (!mapping.contains(read) && ofGradient.contains(read))
           mapping.map(read, getRead(leaves, mapping, number, read));
       Operation *made = builder.clone(*op, mapping);
       // Leaves are not written.
@@ -480,13 +511,17 @@ bool PassSplitter::run() {
         user->moveAfter(op);
   // The last part reads leaves.
   Leaves leaves;
+  llvm::SmallDenseSet<Value, 16> ofGradient;
+  for (Operation *op : ops)
+    if (getPart(op) == last)
+      ofGradient.insert_range(sources.lookup(op));
   for (Operation *op : ops) {
     if (getPart(op) != last)
       continue;
     op->walk([&](Operation *inner) {
       for (OpOperand &operand : inner->getOpOperands())
         if (Value value = operand.get();
-            gradients.wants(value) && isEarly(value.getDefiningOp())) {
+            ofGradient.contains(value) && isEarly(value.getDefiningOp())) {
           builder.setInsertionPointAfterValue(value);
           operand.set(getLeaf(leaves, value));
         }
@@ -512,7 +547,8 @@ bool koila::splitParts(FunctionOpInterface function) {
     llvm::DenseSet<Operation *> known;
     function->walk([&](BackwardOp backward) {
       // What two passes differentiate has to record.
-      SmallVector<Operation *> ops = findDifferentiated(backward, gradients);
+      SmallVector<Operation *> ops =
+          findDifferentiated(backward, dims, gradients);
       if (!llvm::all_of(ops, [&](Operation *op) {
             return !op->hasAttr(kPartAttr) || known.insert(op).second;
           }))
@@ -521,7 +557,7 @@ bool koila::splitParts(FunctionOpInterface function) {
       found.push_back(backward);
     });
     for (BackwardOp op : found)
-      isAny |= PassSplitter(op, gradients).run();
+      isAny |= PassSplitter(op, dims, gradients).run();
   }
   function->walk([](Operation *op) { op->removeDiscardableAttr(kPartAttr); });
   return isAny;
