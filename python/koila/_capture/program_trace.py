@@ -593,7 +593,9 @@ def _trace_lightly(recorded: _Recorded) -> Traced:
 
     try:
         with saved_tensors_hooks(lambda _: nothing, refuse):
-            return _trace_module(recorded)
+            traced = _trace_module(recorded)
+        if not asked:  # else what was refused was caught inside of a call
+            return traced
     except Exception as error:
         # As torch.func does, inside of a call.
         if not asked and "hooks" not in str(error):

@@ -45,22 +45,20 @@ static SmallVector<Value> getSources(Operation *op, const DimAnalysis &dims,
 static SmallVector<Operation *>
 findDifferentiated(BackwardOp backward, const DimAnalysis &dims,
                    const RequiresGradAnalysis &gradients) {
-  llvm::SetVector<Operation *> found;
-  SmallVector<Value> work{backward.getSelf()};
-  while (!work.empty()) {
-    Value value = work.pop_back_val();
-    Operation *op = value.getDefiningOp();
-    if (!op || op->getBlock() != backward->getBlock() ||
-        isa<ParamGetOp, LeafOp>(op) || !gradients.wants(value) ||
-        !found.insert(op))
-      continue;
-    llvm::append_range(work, getSources(op, dims, gradients));
-  }
-  SmallVector<Operation *> ops = found.takeVector();
-  llvm::sort(ops, [](Operation *lhs, Operation *rhs) {
-    return lhs->isBeforeInBlock(rhs);
+  auto isInside = [&](Operation *op) {
+    return op && op->getBlock() == backward->getBlock() &&
+           !isa<ParamGetOp, LeafOp>(op);
+  };
+  Operation *last = backward.getSelf().getDefiningOp();
+  if (!isInside(last) || !gradients.wants(backward.getSelf()))
+    return {};
+  return collectMakers(last, [&](Operation *op) {
+    SmallVector<Operation *> makers;
+    for (Value source : getSources(op, dims, gradients))
+      if (isInside(source.getDefiningOp()))
+        makers.push_back(source.getDefiningOp());
+    return makers;
   });
-  return ops;
 }
 
 /// Those of `ops`, in order, that are made of weights alone: each part makes
@@ -360,7 +358,7 @@ bool PassSplitter::findOutputs(int64_t number) {
         Operation *outer = op->getBlock()->findAncestorOpInBlock(*user);
         auto known = parts.find(outer);
         return known != parts.end() && known->second > number &&
-               llvm::is_contained(sources.lookup(outer), value);
+               llvm::is_contained(sources.find(outer)->second, value);
       });
       if (isRead && !isTensor)
         return false;
@@ -372,7 +370,7 @@ bool PassSplitter::findOutputs(int64_t number) {
       }
       all.insert_range(of);
     }
-    for (Value read : sources.lookup(op))
+    for (Value read : sources.find(op)->second)
       reached[read].insert_range(all);
   }
   part.outputs.insert_range(llvm::reverse(found));
@@ -447,27 +445,20 @@ void PassSplitter::writePart(int64_t number) {
   Leaves leaves;
   llvm::DenseMap<Value, IRMapping> clones;
   for (Value output : part.outputs) {
-    llvm::SetVector<Operation *> found;
-    SmallVector<Operation *> work{output.getDefiningOp()};
-    while (!work.empty()) {
-      Operation *op = work.pop_back_val();
-      if (!found.insert(op))
-        continue;
-      for (Value read : sources.lookup(op)) {
-        auto maker = parts.find(read.getDefiningOp());
-        if (maker != parts.end() && maker->second == number &&
-            !part.outputs.contains(read))
-          work.push_back(maker->first);
-      }
-    }
-    SmallVector<Operation *> needed = found.takeVector();
-    llvm::sort(needed, [](Operation *lhs, Operation *rhs) {
-      return lhs->isBeforeInBlock(rhs);
-    });
+    SmallVector<Operation *> needed =
+        collectMakers(output.getDefiningOp(), [&](Operation *op) {
+          SmallVector<Operation *> makers;
+          for (Value read : sources.find(op)->second)
+            if (auto maker = parts.find(read.getDefiningOp());
+                maker != parts.end() && maker->second == number &&
+                !part.outputs.contains(read))
+              makers.push_back(maker->first);
+          return makers;
+        });
     IRMapping &mapping = clones[output];
     llvm::SmallDenseSet<Value, 16> ofGradient;
     for (Operation *op : needed)
-      ofGradient.insert_range(sources.lookup(op));
+      ofGradient.insert_range(sources.find(op)->second);
     for (Operation *op : needed) {
       for (Value read : getReads(op))
         if (!mapping.contains(read) && ofGradient.contains(read))
@@ -514,7 +505,7 @@ bool PassSplitter::run() {
   llvm::SmallDenseSet<Value, 16> ofGradient;
   for (Operation *op : ops)
     if (getPart(op) == last)
-      ofGradient.insert_range(sources.lookup(op));
+      ofGradient.insert_range(sources.find(op)->second);
   for (Operation *op : ops) {
     if (getPart(op) != last)
       continue;

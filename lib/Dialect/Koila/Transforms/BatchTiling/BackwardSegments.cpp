@@ -553,24 +553,17 @@ Value BackwardSplitter::getLocal(Writer &writer, IRMapping &mapping,
 }
 
 void BackwardSplitter::writeForward(Writer &writer, Value output) {
-  // What it is made of, up to leaves, in order.
-  llvm::SetVector<Operation *> found;
-  SmallVector<Operation *> work{output.getDefiningOp()};
-  while (!work.empty()) {
-    Operation *op = work.pop_back_val();
-    if (!found.insert(op))
-      continue;
-    for (Value source : getSources(op)) {
-      Operation *maker = source.getDefiningOp();
-      if (!writer.segment.outputs.contains(source) && maker &&
-          writer.segment.set.contains(maker))
-        work.push_back(maker);
-    }
-  }
-  SmallVector<Operation *> needed = found.takeVector();
-  llvm::sort(needed, [](Operation *lhs, Operation *rhs) {
-    return lhs->isBeforeInBlock(rhs);
-  });
+  // Up to leaves.
+  SmallVector<Operation *> needed =
+      collectMakers(output.getDefiningOp(), [&](Operation *op) {
+        SmallVector<Operation *> makers;
+        for (Value source : getSources(op))
+          if (Operation *maker = source.getDefiningOp();
+              !writer.segment.outputs.contains(source) && maker &&
+              writer.segment.set.contains(maker))
+            makers.push_back(maker);
+        return makers;
+      });
   IRMapping &mapping = writer.clones[output];
   for (Operation *op : needed) {
     llvm::SmallDenseSet<Value, 4> sources;

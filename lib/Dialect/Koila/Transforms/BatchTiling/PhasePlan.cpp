@@ -22,6 +22,21 @@ std::string koila::describePlace(Operation *op) {
   return text;
 }
 
+SmallVector<Operation *> koila::collectMakers(
+    Operation *last,
+    llvm::function_ref<SmallVector<Operation *>(Operation *)> getMakers) {
+  llvm::SetVector<Operation *> found;
+  SmallVector<Operation *> work{last};
+  while (!work.empty())
+    if (Operation *op = work.pop_back_val(); found.insert(op))
+      llvm::append_range(work, getMakers(op));
+  SmallVector<Operation *> ops = found.takeVector();
+  llvm::sort(ops, [](Operation *lhs, Operation *rhs) {
+    return lhs->isBeforeInBlock(rhs);
+  });
+  return ops;
+}
+
 bool PhasePlan::canMaterialize(DimExpr expr) const {
   bool all = static_cast<bool>(expr);
   if (expr)

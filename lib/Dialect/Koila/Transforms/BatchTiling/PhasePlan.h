@@ -318,6 +318,13 @@ void reportStatistics(const PhasePlan &plan);
 /// The operands of `op`, and what its regions read of outside.
 llvm::SmallVector<mlir::Value> getReads(mlir::Operation *op);
 
+/// `last` and the operations that it is made of, in the order of their block:
+/// `getMakers` says of each which are next.
+llvm::SmallVector<mlir::Operation *> collectMakers(
+    mlir::Operation *last,
+    llvm::function_ref<llvm::SmallVector<mlir::Operation *>(mlir::Operation *)>
+        getMakers);
+
 /// Whether what makes `op` run whole is only that it touches storage which
 /// something else writes.
 bool onlyReadsMutableStorage(mlir::Operation &op);

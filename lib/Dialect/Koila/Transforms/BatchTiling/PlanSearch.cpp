@@ -5,7 +5,6 @@
 #include "koila/Analysis/BatchAnalysis.h"
 #include "koila/Dialect/Koila/IR/Koila.h"
 #include "llvm/Support/MathExtras.h"
-#include <array>
 
 using namespace mlir;
 using namespace koila;
