@@ -58,6 +58,8 @@ config.environment["PATH"] = os.pathsep.join(
     [bin_folder, config.llvm_tools, config.environment.get("PATH", "")]
 )
 config.environment["PYTHONDONTWRITEBYTECODE"] = "1"
+# Not those that somebody has measured on this machine.
+config.environment["XDG_CACHE_HOME"] = os.path.join(config.koila_build, "test", "cache")
 config.environment["PYTHONPATH"] = os.pathsep.join(
     [os.path.join(config.test_source_root, "models"), os.path.join(config.koila_build, "python")]
 )

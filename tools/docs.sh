@@ -48,6 +48,7 @@ page "$reference" Passes.md -gen-pass-doc Dialect/Koila/Transforms/Passes.td
 page "$reference" Interfaces.md -gen-op-interface-docs Interfaces/KoilaOpInterfaces.td
 page "$reference" RandomOp.md -gen-op-interface-docs Interfaces/RandomOp.td
 page "$reference" BackwardOperator.md -gen-op-interface-docs Interfaces/BackwardOperator.td
+page "$reference" KernelWork.md -gen-op-interface-docs Interfaces/KernelWork.td
 page "$reference" WeightedMean.md -gen-op-interface-docs Interfaces/WeightedMean.td
 
 koila_opt=${KOILA_BUILD:-build}/bin/koila-opt

@@ -47,6 +47,11 @@ Runs a file on made-up tensors and measures it; of two, compares the results.
 Compiles a file for each size of tiles, runs all, and compares peak and time.
 
   koila bench model.pt --input 'float32[B,3,224,224]' --batch 64
+
+Or measures this machine, in half a minute: from then on training steps choose
+what they run again by its times.
+
+  koila bench --calibrate
 """,
     "profile": """\
 Runs a script of Python and says what each of its lines added to the memory of
@@ -135,7 +140,9 @@ def _make_parser() -> argparse.ArgumentParser:
             epilog=_INPUTS,
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
-        command.add_argument("model", metavar="MODEL.pt", help="a TorchScript file")
+        model = command.add_argument("model", metavar="MODEL.pt", help="a TorchScript file")
+        if name == "bench":
+            model.nargs = "?"
         if name == "run":
             command.add_argument("other", nargs="?", metavar="OTHER.pt", help="one to compare with")
         command.add_argument(
@@ -202,7 +209,12 @@ def _make_parser() -> argparse.ArgumentParser:
     run.add_argument(
         "--loss", metavar="NAME", help="of a training step, as cross_entropy; one more --input"
     )
-    add("bench", "compare sizes of tiles")
+    bench = add("bench", "compare sizes of tiles, or measure this machine")
+    bench.add_argument(
+        "--calibrate",
+        action="store_true",
+        help="measure how long kernels take here, for plans of training steps",
+    )
 
     profile = commands.add_parser(
         "profile",
@@ -491,12 +503,48 @@ def _profile(options: argparse.Namespace) -> int:
     return status
 
 
+def _calibrate(options: argparse.Namespace) -> int:
+    from koila._costs import calibrate, describe_machine
+    from koila._errors import KoilaError
+
+    given = [
+        name
+        for name in ("model", "input", "batch", "load_library", "load_extension")
+        if getattr(options, name)
+    ]
+    if given:
+        name = given[0].replace("_", "-")
+        what = "a model" if name == "model" else f"--{name}"
+        raise KoilaError(f"--calibrate measures the machine: leave out {what}")
+    import torch
+
+    threads = options.threads or torch.get_num_threads()
+    path, found = calibrate(threads, _progress)
+    if options.json:
+        machine = describe_machine(threads)
+        print(json.dumps({"schema": 1, "machine": machine, "path": path, "picoseconds": found}))
+        return 0
+    print(describe_machine(threads))
+    for family, picoseconds in found.items():
+        what = {"byte": "a byte moved", "call": "an operator"}.get(
+            family, f"a multiplication ({family.replace('_', ' ')})"
+        )
+        print(f"{picoseconds:>14,.4g} ps  {what}")
+    print(f"table: {path}")
+    return 0
+
+
 def _bench(options: argparse.Namespace) -> int:
+    if options.calibrate:
+        return _calibrate(options)
     from koila._compiler import CompileOptions, compile_file
+    from koila._errors import KoilaError
     from koila._outputs import apart
     from koila._temporary import temporary_folder
     from koila.memory import format_bytes
 
+    if options.model is None:
+        raise KoilaError("give a model to compare sizes of tiles of, or --calibrate")
     batch = _needed_batch(options)
     _load_libraries(options)
     rows: list[dict[str, Any]] = []

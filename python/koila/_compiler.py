@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.nn import functional
 
+from koila._costs import find_table
 from koila._errors import (
     BudgetError,
     CompileError,
@@ -230,6 +231,8 @@ def _compile(
         "recompute": options.recompute,
         "guard": options.guard,
     }
+    if options.mode == "train" and options.recompute == "auto":
+        values["costs"] = find_table(options.threads or torch.get_num_threads())
     result, remarks = _run(
         script,
         _make_pass("koila-compile", values),

@@ -203,7 +203,8 @@ def test_profile(tmp_path):
     done = koila("profile", "--measure-only", script, 1, 3, folder=tmp_path, code=3)
     assert done.stderr == "" and "predicted" not in done.stdout
     assert re.search(r"3.91K +6 +h = x \* 2", done.stdout)
-    for wrong, expected in (("no.py", "No such file"), ("page.html", "invalid")):
+    (tmp_path / "wrong.py").write_text("no Python\n")
+    for wrong, expected in (("no.py", "No such file"), ("wrong.py", "invalid syntax")):
         done = koila("profile", wrong, folder=tmp_path, code=1)
         assert re.fullmatch(rf"error: cannot run '{wrong}': {expected}.*\n", done.stderr)
 

@@ -94,6 +94,23 @@ def residual_network():
 
 
 @case
+def wide_stem():
+    """What is in front of the pooling takes more than all that is behind it."""
+    model = nn.Sequential(
+        nn.Conv2d(3, 16, 3, padding=1, bias=False),
+        nn.BatchNorm2d(16),
+        nn.ReLU(inplace=True),
+        nn.MaxPool2d(3, 3),
+        nn.Conv2d(16, 8, 3, padding=1, bias=False),
+        nn.BatchNorm2d(8),
+        nn.ReLU(),
+        nn.Flatten(),
+        nn.Linear(8 * 64, 5),
+    )
+    return Classifier(model), images(3, 24, 24, classes=5)
+
+
+@case
 def inverted_residuals():
     class Inverted(nn.Sequential):
         def forward(self, x: Tensor) -> Tensor:

@@ -146,6 +146,12 @@ llvm::FailureOr<TilingOptions> getTilingOptions(PassT &pass,
     options.statistics = StatisticsMode::Refuse;
   if (pass.recompute == "never")
     options.recompute = RecomputeMode::Never;
+  if (!pass.costs.empty()) {
+    auto table = CostTable::load(pass.costs);
+    if (!table)
+      return op->emitError() << "costs: " << llvm::toString(table.takeError());
+    options.costs = std::move(*table);
+  }
   options.budget = *budget;
   options.tile = pass.tile;
   options.loss = pass.loss;

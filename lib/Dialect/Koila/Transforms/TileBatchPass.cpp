@@ -21,8 +21,8 @@ struct TileBatchPass : public koila::impl::TileBatchPassBase<TileBatchPass> {
   using Base::allocator, Base::device, Base::function, Base::grads, Base::isa,
       Base::loss, Base::mode, Base::optimizer, Base::threads, Base::torch,
       Base::workspaces;
-  using Base::batchnorm, Base::budget, Base::grad, Base::guard, Base::random,
-      Base::recompute, Base::tile;
+  using Base::batchnorm, Base::budget, Base::costs, Base::grad, Base::guard,
+      Base::random, Base::recompute, Base::tile;
 
   std::optional<std::string> getTrainingLoss() const override {
     return mode == "train" ? std::optional<std::string>(loss) : std::nullopt;

@@ -8,6 +8,7 @@
 #define KOILA_DIALECT_KOILA_IR_ATTENTIONOPS_H
 
 #include "koila/Dialect/Koila/IR/Koila.h"
+#include "koila/Interfaces/KernelWork.h"
 #include "koila/Interfaces/RandomOp.h"
 
 namespace koila::rules {

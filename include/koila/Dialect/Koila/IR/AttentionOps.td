@@ -4,6 +4,7 @@
 #define KOILA_DIALECT_KOILA_IR_ATTENTIONOPS_TD
 
 include "koila/Dialect/Koila/IR/KoilaBase.td"
+include "koila/Interfaces/KernelWork.td"
 include "koila/Interfaces/RandomOp.td"
 
 //===----------------------------------------------------------------------===//
@@ -17,7 +18,8 @@ class Koila_AttentionOp<string mnemonic, string schema, dag operands,
                         string drops = "false",
                         string faithful = "getDropoutP().isZero()",
                         list<Trait> effects = Koila_Ordered>
-    : Koila_RuledOp<mnemonic, schema, "", traits, faithful, effects> {
+    : Koila_RuledOp<mnemonic, schema, "",
+                    traits # [Koila_KernelWorkInterface], faithful, effects> {
   let description = [{
     softmax(query @ key^T * scale + mask) @ value, over the last two dims.
     Leading dims broadcast. The batch stays in a leading dim, or in the queries
@@ -32,6 +34,16 @@ class Koila_AttentionOp<string mnemonic, string schema, dag operands,
   let batchRule = "::koila::rules::inferAttentionBatch(rule, " # attention #
                   ");";
   let workspaceRule = "::koila::rules::describeAttentionWorkspace(rule);";
+  code workDeclaration = [{
+    ::koila::KernelWork describeWork(::koila::GetShape getShape);
+  }];
+  let extraClassDeclaration = baseDeclaration # workDeclaration;
+  let moreDefinitions = [{
+    ::koila::KernelWork $cppClass::describeWork(::koila::GetShape getShape) {
+      return ::koila::rules::describeAttentionWork(getShape, getQuery(), getKey(),
+                                                   getValue());
+    }
+  }];
 }
 
 def Koila_ScaledDotProductAttentionOp : Koila_AttentionOp<"scaled_dot_product_attention",
@@ -42,7 +54,7 @@ def Koila_ScaledDotProductAttentionOp : Koila_AttentionOp<"scaled_dot_product_at
   "getEnableGqa()", "Any", [], "draws()", "getDropoutP().convertToDouble() < 1",
   [MemoryEffectsOpInterface, ConditionallySpeculatable,
    Koila_ConditionalRNGEffects]> {
-  let extraClassDeclaration = baseDeclaration # [{
+  let extraClassDeclaration = baseDeclaration # workDeclaration # [{
     /// Whether weights are dropped, which only the way by matmul does.
     bool draws() { return !getDropoutP().isZero(); }
   }];

@@ -9,6 +9,7 @@
 
 #include "koila/Dialect/Koila/IR/Koila.h"
 #include "koila/Interfaces/BackwardOperator.h"
+#include "koila/Interfaces/KernelWork.h"
 
 namespace koila::rules {
 

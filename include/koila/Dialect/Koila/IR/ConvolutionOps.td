@@ -5,11 +5,14 @@
 
 include "koila/Dialect/Koila/IR/KoilaBase.td"
 include "koila/Interfaces/BackwardOperator.td"
+include "koila/Interfaces/KernelWork.td"
 
 /// A convolution over the trailing `rank` dims; 0: as many as the weight has.
 class Koila_ConvolutionFamilyOp<string mnemonic, string schema, int rank,
                                 dag args, string transposed = "false">
-    : Koila_RuledOp<mnemonic, schema, "", [Koila_BackwardOperatorInterface]> {
+    : Koila_RuledOp<mnemonic, schema, "",
+                    [Koila_BackwardOperatorInterface,
+                     Koila_KernelWorkInterface]> {
   let description = [{
     The result is `[N, C_out, ...]` with one extent
     `floordiv(in + 2*padding - dilation*(kernel - 1) - 1, stride) + 1` per
@@ -36,6 +39,7 @@ class Koila_ConvolutionFamilyOp<string mnemonic, string schema, int rank,
     ::llvm::SmallVector<::mlir::Value> buildGradients(
         ::mlir::OpBuilder &builder, ::mlir::Value gradient,
         ::mlir::ValueRange operands, ::llvm::ArrayRef<bool> wanted);
+    ::koila::KernelWork describeWork(::koila::GetShape getShape);
   }];
   let moreDefinitions = [{
     bool $cppClass::hasBackwardOperator() {
@@ -46,6 +50,11 @@ class Koila_ConvolutionFamilyOp<string mnemonic, string schema, int rank,
         ::mlir::ValueRange operands, ::llvm::ArrayRef<bool> wanted) {
       return ::koila::rules::buildConvolutionGradients(
           *this, }] # kind # [{, builder, gradient, operands, wanted);
+    }
+    ::koila::KernelWork $cppClass::describeWork(::koila::GetShape getShape) {
+      return ::koila::rules::describeConvolutionWork(
+          getShape, }] # transposed # [{ ? getInput() : getResult(),
+          getWeight());
     }
   }];
 }

@@ -4,9 +4,11 @@
 #define KOILA_DIALECT_KOILA_IR_MATMULOPS_TD
 
 include "koila/Dialect/Koila/IR/KoilaBase.td"
+include "koila/Interfaces/KernelWork.td"
 
 def Koila_LinearOp : Koila_TorchOp<"linear",
-  "aten::linear(Tensor input, Tensor weight, Tensor? bias=None) -> Tensor"> {
+  "aten::linear(Tensor input, Tensor weight, Tensor? bias=None) -> Tensor", "",
+  [Koila_KernelWorkInterface]> {
   let summary = "the last dim times a weight matrix, plus a bias";
   let description = [{
     `[..., in]` and `[out, in]` give `[..., out]`. Refused: a last extent that
@@ -16,6 +18,9 @@ def Koila_LinearOp : Koila_TorchOp<"linear",
   let arguments = (ins AnyTensor:$input, AnyTensor:$weight,
                        Koila_OptionalTensor:$bias);
   let results = (outs AnyTensor:$result);
+  let extraClassDeclaration = baseDeclaration # [{
+    ::koila::KernelWork describeWork(::koila::GetShape getShape);
+  }];
   let assemblyFormat = [{
     $input `,` $weight (`,` $bias^)? attr-dict
     `:` functional-type(operands, results)
@@ -33,7 +38,7 @@ def Koila_LinearOp : Koila_TorchOp<"linear",
 /// equation, and what is added.
 class Koila_ProductOp<string mnemonic, string schema, string inPlace,
                       dag operands, string product, dag extra = (ins)>
-    : Koila_RuledOp<mnemonic, schema, inPlace> {
+    : Koila_RuledOp<mnemonic, schema, inPlace, [Koila_KernelWorkInterface]> {
   let description = [{
     Extents that are multiplied and summed must agree, and so must the element
     types. The batch stays in a dim that the result keeps; a batch that is
@@ -48,6 +53,16 @@ class Koila_ProductOp<string mnemonic, string schema, string inPlace,
                   "});";
   let workspaceRule = "::koila::rules::describeProductWorkspace(rule);";
   let backwardRule = "::koila::rules::describeProductBackward(rule);";
+  let extraClassDeclaration = baseDeclaration # [{
+    ::koila::KernelWork describeWork(::koila::GetShape getShape);
+  }];
+  let moreDefinitions = [{
+    ::koila::KernelWork $cppClass::describeWork(::koila::GetShape getShape) {
+      ::koila::rules::Product product{}] # product # [{};
+      return ::koila::rules::describeProductWork(getShape, product.factors,
+                                                 product.equation);
+    }
+  }];
 }
 
 defvar betaAlphaArgs = (ins Koila_ScalarAttr:$beta, Koila_ScalarAttr:$alpha);
@@ -135,8 +150,8 @@ def Koila_AddrOp : Koila_ProductOp<"addr",
 
 /// `rule` is the name of the rules, `arguments` what they get.
 class Koila_RankedProductOp<string mnemonic, string schema, dag operands,
-                            string rule, string given>
-    : Koila_RuledOp<mnemonic, schema> {
+                            string rule, string given, list<Trait> traits = []>
+    : Koila_RuledOp<mnemonic, schema, "", traits> {
   let arguments = operands;
   let shapeRule = "return ::koila::rules::infer" # rule # "(rule, " # given #
                   ");";
@@ -147,23 +162,33 @@ class Koila_RankedProductOp<string mnemonic, string schema, dag operands,
 }
 defvar selfAndOther = (ins AnyTensor:$self, AnyTensor:$other);
 
-def Koila_MatmulOp : Koila_RankedProductOp<"matmul",
-  "aten::matmul(Tensor self, Tensor other) -> Tensor", selfAndOther,
-  "Matmul", "getSelf(), getOther()"> {
+/// What `matmul` does, by its names.
+class Koila_MatmulFamilyOp<string mnemonic, string schema>
+    : Koila_RankedProductOp<mnemonic, schema, selfAndOther, "Matmul",
+                            "getSelf(), getOther()",
+                            [Koila_KernelWorkInterface]> {
+  let differentiationRule = "::koila::rules::describeFactors(rule, getSelf(), getOther());";
+  let savedRule = "::koila::rules::describeProductSaved(rule);";
+  let extraClassDeclaration = baseDeclaration # [{
+    ::koila::KernelWork describeWork(::koila::GetShape getShape);
+  }];
+  let moreDefinitions = [{
+    ::koila::KernelWork $cppClass::describeWork(::koila::GetShape getShape) {
+      return ::koila::rules::describeMatrixWork(getShape, getSelf(),
+                                                getResult());
+    }
+  }];
+}
+def Koila_MatmulOp : Koila_MatmulFamilyOp<"matmul",
+  "aten::matmul(Tensor self, Tensor other) -> Tensor"> {
   let description = [{
     By the ranks a product of vectors, of a matrix and a vector, or of
     matrices, where leading dims broadcast. The batch stays in a leading dim or
     in the rows of the left operand. New storage, dense row-major.
   }];
-  let differentiationRule = "::koila::rules::describeFactors(rule, getSelf(), getOther());";
-  let savedRule = "::koila::rules::describeProductSaved(rule);";
 }
-def Koila_LinalgMatmulOp : Koila_RankedProductOp<"linalg_matmul",
-  "aten::linalg_matmul(Tensor self, Tensor other) -> Tensor", selfAndOther,
-  "Matmul", "getSelf(), getOther()"> {
-  let differentiationRule = "::koila::rules::describeFactors(rule, getSelf(), getOther());";
-  let savedRule = "::koila::rules::describeProductSaved(rule);";
-}
+def Koila_LinalgMatmulOp : Koila_MatmulFamilyOp<"linalg_matmul",
+  "aten::linalg_matmul(Tensor self, Tensor other) -> Tensor">;
 def Koila_InnerOp : Koila_RankedProductOp<"inner",
   "aten::inner(Tensor self, Tensor other) -> Tensor", selfAndOther,
   "Inner", "getSelf(), getOther()">;
@@ -190,7 +215,8 @@ def Koila_CrossOp : Koila_RankedProductOp<"cross",
 }
 
 def Koila_EinsumOp : Koila_RuledOp<"einsum",
-  "aten::einsum(str equation, Tensor[] tensors, *, int[]? path=None) -> Tensor"> {
+  "aten::einsum(str equation, Tensor[] tensors, *, int[]? path=None) -> Tensor", "",
+  [Koila_KernelWorkInterface]> {
   let description = [{
     Letters name dims; an extent of one broadcasts. The batch stays in the dim
     of its letter; if the result lacks the letter, samples mix. A view where
@@ -210,6 +236,15 @@ def Koila_EinsumOp : Koila_RuledOp<"einsum",
   let backwardRule = "::koila::rules::describeProductBackward(rule);";
   let differentiationRule = "::koila::rules::describeEinsumDerivative(rule);";
   let savedRule = "::koila::rules::describeEinsumSaved(rule);";
+  let extraClassDeclaration = baseDeclaration # [{
+    ::koila::KernelWork describeWork(::koila::GetShape getShape);
+  }];
+  let moreDefinitions = [{
+    ::koila::KernelWork $cppClass::describeWork(::koila::GetShape getShape) {
+      return ::koila::rules::describeProductWork(
+          getShape, ::llvm::to_vector(getTensors()), getEquation());
+    }
+  }];
 }
 
 //===----------------------------------------------------------------------===//

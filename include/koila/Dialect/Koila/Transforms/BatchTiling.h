@@ -4,6 +4,7 @@
 #define KOILA_DIALECT_KOILA_TRANSFORMS_BATCHTILING_H
 
 #include "koila/Analysis/PeakMemory.h"
+#include "koila/KernelModels/CostTable.h"
 #include "mlir/Interfaces/FunctionInterfaces.h"
 #include "llvm/ADT/STLExtras.h"
 
@@ -45,15 +46,31 @@ enum class RecomputeMode {
   Auto
 };
 
+/// What tiles of so many samples hold beside whole tensors, in bytes, at each
+/// step of a program with a backward pass in segments: the levels of the
+/// forward pass, and then the segments.
+struct TileMemory {
+  int64_t tile;
+  std::vector<int64_t> bytesAt;
+};
+
 /// What a step may keep.
 struct RecomputeBudget {
   /// Samples.
   int64_t batch;
-  /// Of whole tensors, where the backward pass runs in segments.
+  /// Where the backward pass runs in segments: of whole tensors, and of what
+  /// `beside` says of tiles.
   int64_t bytes;
   /// What autograd may keep for a part of a backward pass, of what it keeps for
   /// the largest backward pass as a whole. 1: none runs in parts.
   double share = 1;
+  /// What the choice goes by.
+  const CostTable *costs = &CostTable::getShipped();
+  /// Of a plan like the one that is wanted, from the largest tile; empty where
+  /// nothing is known.
+  llvm::ArrayRef<TileMemory> beside;
+  /// Samples are known to be mixed on the way to the loss.
+  bool mixes = false;
 };
 
 /// What such a step does again.
@@ -62,8 +79,10 @@ struct RecomputeFigures {
   int64_t segments = 0;
   /// The most parts that a backward pass has.
   int64_t parts = 1;
-  /// Whole tensors at the worst moment, as the plan counts them; in bytes.
+  /// Whole tensors as the plan counts them, in bytes: at the worst moment, and
+  /// at each step.
   int64_t wholeBytes = 0;
+  std::vector<int64_t> wholeBytesAt;
   /// Of the time of the forward pass, estimated.
   double share = 0;
 };
@@ -82,6 +101,8 @@ struct TilingOptions {
   RandomMode random = RandomMode::Refuse;
   StatisticsMode statistics = StatisticsMode::Exact;
   RecomputeMode recompute = RecomputeMode::Auto;
+  /// By which what runs again is chosen.
+  CostTable costs = CostTable::getShipped();
   /// In mode Train: the loss that the step was made with; see
   /// KoilaTorchImportOptions.
   std::string loss;
@@ -100,6 +121,8 @@ struct PhaseLoops {
   int64_t least = 1;
   /// The outermost loop, in the function's own block.
   mlir::Operation *loop = nullptr;
+  /// Which step of a plan in segments it is, if it is of one.
+  std::optional<int64_t> step;
 };
 
 /// A function rewritten to run its batch in tiles, in one nest of loops for

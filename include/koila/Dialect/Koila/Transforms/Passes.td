@@ -150,7 +150,10 @@ def TileBatchPass : KoilaAnalysisPass<"koila-tile-batch"> {
            "or of which the smallest tile takes too much: auto: run the backward "
            "pass in segments between what mixes samples, and that of a tile in "
            "parts, which make again what of the forward pass the budget does "
-           "not let them keep; never: refuse them">];
+           "not let them keep; never: refuse them">,
+    Option<"costs", "costs", "std::string", "\"\"",
+           "a table that `koila bench --calibrate` wrote, of times by which what "
+           "runs again is chosen; empty: those that koila comes with">];
 }
 
 #endif // KOILA_DIALECT_KOILA_TRANSFORMS_PASSES_TD

@@ -5,6 +5,7 @@
 #define KOILA_LIB_DIALECT_KOILA_IR_RULES_ATTENTIONRULES_H
 
 #include "OperatorRules.h"
+#include "WorkRules.h"
 #include "koila/Dialect/Koila/IR/AttentionOps.h"
 
 namespace koila::rules {

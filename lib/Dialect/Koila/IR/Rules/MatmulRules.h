@@ -5,6 +5,7 @@
 #define KOILA_LIB_DIALECT_KOILA_IR_RULES_MATMULRULES_H
 
 #include "OperatorRules.h"
+#include "WorkRules.h"
 #include "koila/Dialect/Koila/IR/MatmulOps.h"
 
 namespace koila::rules {

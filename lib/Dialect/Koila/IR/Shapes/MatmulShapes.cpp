@@ -208,4 +208,8 @@ void LinearOp::inferBatch(BatchRule &rule) {
                                   getBias()});
 }
 
+KernelWork LinearOp::describeWork(GetShape getShape) {
+  return rules::describeMatrixWork(getShape, getInput(), getResult());
+}
+
 void LinearOp::describeStorage(StorageRule &) {}

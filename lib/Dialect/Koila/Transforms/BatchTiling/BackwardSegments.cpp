@@ -34,7 +34,7 @@ using namespace koila;
 void koila::removeSegmentMarks(FunctionOpInterface function) {
   function->walk([](Operation *op) {
     for (StringRef name : {kSegmentAttr, kWholeSegmentAttr, kAfterSegmentAttr,
-                           kNormalisesBatchAttr})
+                           kNormalisesBatchAttr, kStepAttr})
       op->removeDiscardableAttr(name);
   });
 }
@@ -50,6 +50,8 @@ public:
                    std::optional<RecomputeBudget> budget)
       : function(function), symbol(symbol), budget(budget), dims(function),
         storage(function, dims), gradients(function, dims, storage),
+        costs(dims, symbol, budget ? budget->batch : kUnknownBatch,
+              budget ? *budget->costs : CostTable::getShipped()),
         builder(function.getContext()) {}
 
   FailureOr<RecomputeFigures> run();
@@ -121,6 +123,12 @@ private:
   Value getLeaf(Writer &writer, Value value);
   Value getLocal(Writer &writer, IRMapping &mapping, Value value);
   void writeForward(Writer &writer, Value output);
+  SmallVector<Operation *> findMakers(const Segment &segment,
+                                      Value output) const;
+  void cloneRecorded(Writer &writer, ArrayRef<Operation *> ops,
+                     IRMapping &mapping);
+  std::vector<GradientAgain> findGradientsAgain(const Segment &segment) const;
+  Value makeGradientAgain(Writer &writer, const GradientAgain &again);
   /// The sum of what has come for `value`, as part of `segment` if there is
   /// one; null if nothing has come.
   Value takeGradient(Value value, const Segment *segment = nullptr);
@@ -137,15 +145,20 @@ private:
   void giveNormGradients(Value value, Writer *writer);
   void takeLeaf(Writer &writer, Value value);
   SmallVector<SegmentReads> describeSegments() const;
-  RecomputeFigures planRecomputation();
+  void planRecomputation(RecomputeFigures &figures);
+  /// Of the time of the forward pass, what has been written to run again.
+  double getShareAgain() const;
   void writeOperators(Writer &writer, Operation *op);
   void writeOutput(Writer &writer, Value output);
   Operation *mark(Operation *op, const Segment &segment) const {
     op->setAttr(kSegmentAttr, builder.getI64IntegerAttr(segment.number));
+    op->setAttr(kStepAttr, builder.getI64IntegerAttr(step));
     if (segment.isWhole)
       op->setAttr(kWholeSegmentAttr, builder.getUnitAttr());
     return op;
   }
+  /// Makes values of the forward pass again for the next level.
+  void runTwice();
   /// Lets the forward pass read weights and arguments without their gradients.
   void detachForward();
 
@@ -155,6 +168,12 @@ private:
   DimAnalysis dims;
   StorageAnalysis storage;
   RequiresGradAnalysis gradients;
+  /// Of shares of times, which hardly depend on the batch.
+  static constexpr int64_t kUnknownBatch = 64;
+  CostEstimate costs;
+  double timeAgain = 0;
+  /// Of what is written now.
+  int64_t step = 0;
   std::optional<BatchAnalysis> batch;
   mutable OpBuilder builder;
   BackwardOp backward;
@@ -177,6 +196,8 @@ private:
   IRMapping latest;
   /// By what is normalised.
   llvm::DenseMap<Value, SmallVector<BatchNormGradient, 1>> normGradients;
+  /// Of what segments have differentiated.
+  llvm::DenseMap<Value, Value> outputGradients;
 };
 } // namespace
 
@@ -373,9 +394,14 @@ void BackwardSplitter::giveNormGradients(Value value, Writer *writer) {
     return;
   for (const BatchNormGradient &gradient : found->second) {
     Value input = writer ? getForward(*writer, value) : getLatest(value);
+    Value above = gradient.getGradient();
+    if (writer && planner)
+      if (auto *again = planner->lookupGradient(gradient.getResult()))
+        if (outputGradients.contains(again->output))
+          above = makeGradientAgain(*writer, *again);
     for (Operation *op : collectMade([&] {
            contributions[value].push_back(
-               gradient.buildInputGradient(builder, input));
+               gradient.buildInputGradient(builder, input, above));
          }))
       if (writer)
         mark(op, writer->segment);
@@ -480,6 +506,7 @@ Value BackwardSplitter::getForward(Writer &writer, Value value) {
       operands.map(operand, isOnPath(operand)
                                 ? getForward(writer, operand)
                                 : getLocal(writer, writer.made, operand));
+    timeAgain += costs.getTime(op);
     Operation *again = mark(builder.clone(*op, operands), segment);
     again->removeDiscardableAttr(kNormalisesBatchAttr);
     if (auto torchOp = dyn_cast<TorchOperatorInterface>(again))
@@ -552,20 +579,25 @@ Value BackwardSplitter::getLocal(Writer &writer, IRMapping &mapping,
   return mapping.lookup(value);
 }
 
-void BackwardSplitter::writeForward(Writer &writer, Value output) {
-  // Up to leaves.
-  SmallVector<Operation *> needed =
-      collectMakers(output.getDefiningOp(), [&](Operation *op) {
-        SmallVector<Operation *> makers;
-        for (Value source : getSources(op))
-          if (Operation *maker = source.getDefiningOp();
-              !writer.segment.outputs.contains(source) && maker &&
-              writer.segment.set.contains(maker))
-            makers.push_back(maker);
-        return makers;
-      });
-  IRMapping &mapping = writer.clones[output];
-  for (Operation *op : needed) {
+/// What `output` is made of within `segment`, up to leaves.
+SmallVector<Operation *> BackwardSplitter::findMakers(const Segment &segment,
+                                                      Value output) const {
+  return collectMakers(output.getDefiningOp(), [&](Operation *op) {
+    SmallVector<Operation *> makers;
+    for (Value source : getSources(op))
+      if (Operation *maker = source.getDefiningOp();
+          !segment.outputs.contains(source) && maker &&
+          segment.set.contains(maker))
+        makers.push_back(maker);
+    return makers;
+  });
+}
+
+/// Runs `ops` again for autograd. What they hand gradients to is in `mapping`,
+/// or becomes a leaf.
+void BackwardSplitter::cloneRecorded(Writer &writer, ArrayRef<Operation *> ops,
+                                     IRMapping &mapping) {
+  for (Operation *op : ops) {
     llvm::SmallDenseSet<Value, 4> sources;
     sources.insert_range(getSources(op));
     for (Value read : getReads(op)) {
@@ -576,6 +608,7 @@ void BackwardSplitter::writeForward(Writer &writer, Value output) {
       else
         mapping.map(read, isWeight(read) ? read : getLeaf(writer, read));
     }
+    timeAgain += costs.getTime(op);
     Operation *made = mark(builder.clone(*op, mapping), writer.segment);
     // Leaves are not written.
     if (auto torchOp = dyn_cast<TorchOperatorInterface>(made);
@@ -583,6 +616,64 @@ void BackwardSplitter::writeForward(Writer &writer, Value output) {
       if (Operation *copy = withdrawTie(torchOp))
         mark(copy, writer.segment);
   }
+}
+
+void BackwardSplitter::writeForward(Writer &writer, Value output) {
+  cloneRecorded(writer, findMakers(writer.segment, output),
+                writer.clones[output]);
+}
+
+/// Gradients of what is normalised that `segment` makes by differentiating
+/// operations which read nothing else with one.
+std::vector<GradientAgain>
+BackwardSplitter::findGradientsAgain(const Segment &segment) const {
+  llvm::MapVector<Value, std::vector<GradientAgain>> found;
+  llvm::DenseSet<Value> read;
+  for (Operation *op : segment.ops)
+    if (!segment.set.contains(op))
+      read.insert_range(getSources(op));
+  if (segment.isWhole)
+    return {};
+  for (Value output : segment.outputs) {
+    SmallVector<Operation *> ops = findMakers(segment, output);
+    llvm::SmallPtrSet<Operation *, 8> all(ops.begin(), ops.end());
+    llvm::SmallSetVector<Value, 2> sources;
+    for (Operation *op : ops)
+      for (Value source : getSources(op))
+        if (!all.contains(source.getDefiningOp()) ||
+            segment.outputs.contains(source))
+          sources.insert(source);
+    if (sources.size() == 1)
+      found[sources.front()].push_back({sources.front(), output, ops});
+    else
+      read.insert_range(sources);
+  }
+  std::vector<GradientAgain> gradientsAgain;
+  for (auto &[value, ways] : found)
+    if (ways.size() == 1 && !read.contains(value) &&
+        isNorm(value.getDefiningOp()) && batch->lookup(value).isAt())
+      gradientsAgain.push_back(ways.front());
+  return gradientsAgain;
+}
+
+/// The gradient of `again.value` in the tiles of the segment.
+Value BackwardSplitter::makeGradientAgain(Writer &writer,
+                                          const GradientAgain &again) {
+  const Segment &segment = writer.segment;
+  Value source = getForward(writer, again.value);
+  auto leaf =
+      LeafOp::create(builder, source.getLoc(), source.getType(), source);
+  mark(leaf, segment);
+  IRMapping mapping;
+  mapping.map(again.value, leaf.getResult());
+  cloneRecorded(writer, again.ops, mapping);
+  runBackward(
+      {mapping.lookup(again.output), outputGradients.lookup(again.output)},
+      segment);
+  auto gradient = LeafGradOp::create(builder, leaf.getLoc(), leaf.getType(),
+                                     leaf.getResult());
+  mark(gradient, segment);
+  return gradient.getResult();
 }
 
 /// What has come for `value`, which this segment makes, by its leaf.
@@ -642,8 +733,10 @@ void BackwardSplitter::writeOutput(Writer &writer, Value output) {
   takeLeaf(writer, output);
   giveNormGradients(output, &writer);
   SmallVector<Value> operands{writer.clones[output].lookup(output)};
-  if (Value gradient = takeGradient(output, &segment))
+  if (Value gradient = takeGradient(output, &segment)) {
     operands.push_back(gradient);
+    outputGradients[output] = gradient;
+  }
   runBackward(operands, segment);
 }
 
@@ -708,6 +801,7 @@ SmallVector<SegmentReads> BackwardSplitter::describeSegments() const {
     if (segment.ops.empty())
       continue;
     SegmentReads &reads = found.emplace_back();
+    reads.ops = segment.ops;
     for (Operation *op : segment.ops) {
       for (Value source : getSources(op)) {
         Operation *maker = source.getDefiningOp();
@@ -726,22 +820,53 @@ SmallVector<SegmentReads> BackwardSplitter::describeSegments() const {
             reads.values.insert(result);
           }
     }
+    reads.again = findGradientsAgain(segment);
   }
   return found;
 }
 
-RecomputeFigures BackwardSplitter::planRecomputation() {
+void BackwardSplitter::planRecomputation(RecomputeFigures &figures) {
   SmallVector<SegmentReads> reads = describeSegments();
   auto isApart = [&](Value value) { return batch->lookup(value).isAt(); };
   planner = std::make_unique<RecomputePlanner>(
-      dims, symbol, budget->batch, levels, std::move(reads),
+      dims, symbol, budget->batch, *budget->costs, levels, std::move(reads),
       [&](Operation *op) { return isNorm(op) || hasGaps(op); }, isApart);
-  planner->evict(budget->bytes);
-  RecomputePlanner::Figures found = planner->simulate(budget->bytes);
-  RecomputeFigures figures;
+  planner->plan(budget->bytes, budget->beside);
+  RecomputePlanner::Figures found =
+      planner->simulate(std::vector<int64_t>(planner->countSteps(), 0));
   figures.wholeBytes = found.bytes;
-  figures.share = found.time / std::max(planner->getForwardTime(), 1.);
-  return figures;
+  figures.wholeBytesAt = std::move(found.bytesAt);
+}
+
+void BackwardSplitter::runTwice() {
+  if (!planner)
+    return;
+  for (Operation *op : onPath) {
+    if (op->getNumResults() != 1 || !planner->runsTwice(op->getResult(0)))
+      continue;
+    // Whoever reads it last runs in later loops, and so will the copy.
+    Operation *again = nullptr;
+    for (OpOperand &use : llvm::make_early_inc_range(op->getUses())) {
+      Operation *user = use.getOwner();
+      auto level = levels.find(user);
+      if (level == levels.end() || level->second <= levels.lookup(op))
+        continue;
+      if (!again) {
+        builder.setInsertionPointAfter(op);
+        again = builder.clone(*op);
+        forward.push_back(again);
+        timeAgain += costs.getTime(op);
+      }
+      use.set(again->getResult(0));
+    }
+  }
+}
+
+double BackwardSplitter::getShareAgain() const {
+  double time = 0;
+  for (Operation *op : onPath)
+    time += costs.getTime(op);
+  return timeAgain / std::max(time, 1.);
 }
 
 FailureOr<RecomputeFigures> BackwardSplitter::run() {
@@ -749,7 +874,7 @@ FailureOr<RecomputeFigures> BackwardSplitter::run() {
     return failure();
   RecomputeFigures figures;
   if (budget)
-    figures = planRecomputation();
+    planRecomputation(figures);
   for (Operation &op : function.getFunctionBody().front()) {
     if (!isa<BackwardOp>(op))
       forward.push_back(&op);
@@ -758,13 +883,20 @@ FailureOr<RecomputeFigures> BackwardSplitter::run() {
   // Also of the forward pass: rows begin anew behind these.
   for (Operation *op : whole)
     op->setAttr(kWholeSegmentAttr, builder.getUnitAttr());
+  for (Operation *op : onPath)
+    op->setAttr(kStepAttr, builder.getI64IntegerAttr(levels.lookup(op)));
+  for (unsigned level : llvm::make_second_range(levels))
+    step = std::max<int64_t>(step, level + 1);
   for (auto &[segment, norms] : plan) {
-    if (!segment.ops.empty())
+    if (!segment.ops.empty()) {
       writeSegment(segment);
+      ++step;
+    }
     for (Operation *op : llvm::reverse(norms))
       writeNorm(cast<BatchNormOp>(op));
   }
   backward.erase();
+  runTwice();
   detachForward();
   for (Operation *op : forward) {
     // What segments read again is not written.
@@ -778,6 +910,7 @@ FailureOr<RecomputeFigures> BackwardSplitter::run() {
     }
   }
   figures.segments = segments;
+  figures.share = getShareAgain();
   return figures;
 }
 

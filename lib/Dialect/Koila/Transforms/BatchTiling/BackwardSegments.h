@@ -26,6 +26,10 @@ inline constexpr llvm::StringLiteral kWholeSegmentAttr = "koila.whole_segment";
 /// last of them.
 inline constexpr llvm::StringLiteral kAfterSegmentAttr = "koila.after_segment";
 
+/// On operations on the way to the loss, an integer: the level of those of the
+/// forward pass, and behind all levels the segments in their order.
+inline constexpr llvm::StringLiteral kStepAttr = "koila.step";
+
 /// Writes the training step `function`, whose batch is `batchSymbol`, as one
 /// forward pass without records and one backward pass in segments. Fails, after
 /// an error and before anything changes, where it cannot be written so.

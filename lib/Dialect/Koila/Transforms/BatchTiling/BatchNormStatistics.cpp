@@ -192,8 +192,8 @@ void BatchNormGradient::prepareInputGradient(OpBuilder &builder) {
   }
 }
 
-Value BatchNormGradient::buildInputGradient(OpBuilder &builder,
-                                            Value input) const {
+Value BatchNormGradient::buildInputGradient(OpBuilder &builder, Value input,
+                                            Value gradient) const {
   auto rest = cast<BatchNormOp>(builder.clone(*norm));
   rest.getInputMutable().assign(input);
   rest.getWeightMutable().assign(weight);

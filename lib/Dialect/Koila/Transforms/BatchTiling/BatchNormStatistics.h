@@ -43,8 +43,13 @@ public:
   /// Builds what the gradient of the input takes for each channel.
   void prepareInputGradient(mlir::OpBuilder &builder);
   /// Builds that of the input, for which `input` stands, once it is prepared.
-  mlir::Value buildInputGradient(mlir::OpBuilder &builder,
-                                 mlir::Value input) const;
+  /// `gradient` stands for that of the result.
+  mlir::Value buildInputGradient(mlir::OpBuilder &builder, mlir::Value input,
+                                 mlir::Value gradient) const;
+  /// That of the result.
+  mlir::Value getGradient() const { return gradient; }
+  /// What is normalised.
+  mlir::Value getResult() const { return norm->getResult(0); }
 
 private:
   mlir::Operation *norm;

@@ -2,10 +2,28 @@
 
 #include "CostEstimate.h"
 #include "koila/Dialect/Koila/IR/Koila.h"
+#include "koila/Interfaces/KernelWork.h"
 #include "koila/Interfaces/Rules.h"
 
 using namespace mlir;
 using namespace koila;
+
+SmallVector<double> CostEstimate::getShape(Value value) const {
+  const std::optional<TensorInfo> &info = dims.lookup(value).tensor;
+  if (!info || !info->hasRank())
+    return {};
+  // Of an extent that nothing says.
+  constexpr int64_t kExtent = 64;
+  SmallVector<double> shape;
+  for (DimExpr dim : *info->dims) {
+    auto extent = dim ? dim.evaluate([&](DimSymbol found) {
+      return std::optional(found.isNamed(symbol) ? batch : kExtent);
+    })
+                      : std::nullopt;
+    shape.push_back(extent.value_or(kExtent));
+  }
+  return shape;
+}
 
 int64_t CostEstimate::getBytes(Value value) const {
   auto [known, isNew] = bytesOf.try_emplace(value, 0);
@@ -14,42 +32,28 @@ int64_t CostEstimate::getBytes(Value value) const {
   const std::optional<TensorInfo> &info = dims.lookup(value).tensor;
   if (!info || !info->hasRank())
     return 0;
-  // Of an extent that nothing says.
-  constexpr int64_t kExtent = 64;
   double bytes = getElementBytes(info->elementType);
-  for (DimExpr dim : *info->dims) {
-    auto extent = dim ? dim.evaluate([&](DimSymbol found) {
-      return std::optional(found.isNamed(symbol) ? batch : kExtent);
-    })
-                      : std::nullopt;
-    bytes *= extent.value_or(kExtent);
-  }
+  for (double extent : getShape(value))
+    bytes *= extent;
   return bytesOf[value] = static_cast<int64_t>(std::min(bytes, 1e15));
 }
 
-/// By work and by bytes moved. The rates of one core, 25 products and 8 bytes a
-/// nanosecond, are estimates, not measured.
+/// By multiplications and by bytes moved. Weights are small, and read once.
 double CostEstimate::getTime(Operation *op) const {
   auto [known, isNew] = timeOf.try_emplace(op, 0);
   if (!isNew)
     return known->second;
-  constexpr double kProduct = 40, kByte = 125;
-  double time = 0;
+  double time = table.call;
   for (Value result : op->getResults())
-    time += kByte * getBytes(result);
-  int64_t made = op->getNumResults() > 0 ? getBytes(op->getResult(0)) : 0;
-  for (Value operand : op->getOperands()) {
-    if (!isa<TensorType>(operand.getType()))
-      continue;
-    auto type = dyn_cast<RankedTensorType>(operand.getType());
-    if (!operand.getDefiningOp<ParamGetOp>()) {
-      time += kByte * getBytes(operand);
-    } else if (type && type.getRank() > 1 && type.hasStaticShape()) {
-      // Each element is a sum over what one filter, or row, holds.
-      int64_t terms =
-          type.getNumElements() / std::max<int64_t>(type.getDimSize(0), 1);
-      time += kProduct * made / getElementBytes(type.getElementType()) * terms;
-    }
+    time += table.byte * getBytes(result);
+  for (Value operand : op->getOperands())
+    if (isa<TensorType>(operand.getType()) &&
+        !operand.getDefiningOp<ParamGetOp>())
+      time += table.byte * getBytes(operand);
+  if (auto worker = dyn_cast<KernelWorkInterface>(op)) {
+    KernelWork work =
+        worker.describeWork([&](Value value) { return getShape(value); });
+    time += table.getMultiplication(work.family) * work.multiplications;
   }
   return timeOf[op] = time;
 }

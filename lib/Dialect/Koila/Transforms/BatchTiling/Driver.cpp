@@ -298,9 +298,13 @@ planStep(FunctionOpInterface function, StringRef symbol, RandomMode random,
     return planFunction(function, symbol, random, /*trains=*/true);
   MLIRContext *context = function.getContext();
   SmallVector<Diagnostic> problems;
-  auto planned = attempt(context, problems, [&] {
-    return planFunction(function, symbol, random, /*trains=*/true);
-  });
+  std::unique_ptr<PlannedFunction> planned;
+  if (budget && budget->mixes)
+    readSources(function, *PlannedFunction(function, true).gradients);
+  else
+    planned = attempt(context, problems, [&] {
+      return planFunction(function, symbol, random, /*trains=*/true);
+    });
   bool mayMix =
       statistics == StatisticsMode::Exact || !normalisesByBatch(function);
   SmallVector<Diagnostic> further;
@@ -316,6 +320,8 @@ planStep(FunctionOpInterface function, StringRef symbol, RandomMode random,
     });
   if (planned)
     return planned;
+  if (problems.empty())
+    problems = std::move(further);
   for (Diagnostic &problem : problems) {
     if (&problem == &problems.front())
       for (Diagnostic &other : further)
@@ -373,7 +379,7 @@ TiledFunction::create(FunctionOpInterface function, StringRef batchSymbol,
     taken = StatisticsMode::Exact;
   RecomputeFigures marked;
   if (trains && budget && budget->share < 1) {
-    CostEstimate costs(planned->dims, batchSymbol, 1);
+    CostEstimate costs(planned->dims, batchSymbol, 1, *budget->costs);
     marked = markParts(function, planned->dims, *planned->gradients, costs,
                        budget->share);
   }

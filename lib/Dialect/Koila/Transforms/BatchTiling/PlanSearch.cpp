@@ -51,24 +51,34 @@ public:
   std::unique_ptr<Search> run();
 
 private:
-  std::unique_ptr<Search> searchTiles(RecomputeBudget kept, bool isTrial);
+  /// A way to write it.
+  struct Plan {
+    /// Of whole tensors, and of `beside` where that is known.
+    int64_t bytes;
+    /// Of what autograd may keep for a part of a backward pass.
+    double share = 1;
+    std::vector<TileMemory> beside = {};
+    /// Whether it is looked at whatever the budget is, unless one before it
+    /// fits: what it takes is a budget that works.
+    bool isFixed = false;
+  };
+
+  std::unique_ptr<Search> searchTiles(const Plan &plan, bool isTrial);
   /// The function as it was; the backup stays.
   void restore() {
     OwningOpRef<Operation *> copy(backup->clone());
     function->setAttrs(copy->getAttrDictionary());
     function.getFunctionBody().takeBody(copy->getRegion(0));
   }
-  void attempt(int64_t bytes, double share, bool isTrial = true);
+  void attempt(Plan plan, bool isTrial = true);
   bool fits() const { return search && (search->chosen || !search->least); }
+  bool runsInSegments() const {
+    return !search || search->tiled.getRecomputed().segments > 0;
+  }
+  std::vector<TileMemory> measureTiles() const;
+  void balance();
   void keepLess();
   void runInParts(int64_t bytes);
-
-  /// A way to write it, and what its best tile takes.
-  struct Plan {
-    int64_t bytes;
-    double share;
-    int64_t peak;
-  };
 
   FunctionOpInterface function;
   const TilingOptions &options;
@@ -76,21 +86,25 @@ private:
   int64_t batch, budget;
   /// The function before it is rewritten.
   OwningOpRef<Operation *> backup;
+  /// Whether one backward pass a tile is known not to do.
+  bool mixes = false;
   /// Of what is written now; null where it could not be.
   std::unique_ptr<Search> search;
   Plan now{};
-  /// The one that takes least.
-  std::optional<Plan> best;
+  /// The fixed one that takes least, and what its best tile takes.
+  std::optional<std::pair<Plan, int64_t>> best;
 };
 } // namespace
 
 /// Writes the function in tiles, and looks at the peaks of all. Null after an
 /// error.
-std::unique_ptr<Search> PlanSearch::searchTiles(RecomputeBudget kept,
+std::unique_ptr<Search> PlanSearch::searchTiles(const Plan &plan,
                                                 bool isTrial) {
-  FailureOr<TiledFunction> tiled = TiledFunction::create(
-      function, symbol, options.random, options.statistics, options.recompute,
-      isTrial, kept);
+  FailureOr<TiledFunction> tiled =
+      TiledFunction::create(function, symbol, options.random,
+                            options.statistics, options.recompute, isTrial,
+                            RecomputeBudget{batch, plan.bytes, plan.share,
+                                            &options.costs, plan.beside});
   if (failed(tiled))
     return nullptr;
   auto found =
@@ -114,7 +128,7 @@ std::unique_ptr<Search> PlanSearch::searchTiles(RecomputeBudget kept,
   return found;
 }
 
-void PlanSearch::attempt(int64_t bytes, double share, bool isTrial) {
+void PlanSearch::attempt(Plan plan, bool isTrial) {
   // What one plan makes again may be what cannot be written.
   ScopedDiagnosticHandler quiet(
       function->getContext(), [](Diagnostic &diagnostic) {
@@ -122,10 +136,41 @@ void PlanSearch::attempt(int64_t bytes, double share, bool isTrial) {
       });
   search.reset();
   restore();
-  search = searchTiles({batch, bytes, share}, isTrial);
-  now = {bytes, share, search && search->least ? *search->least : 0};
-  if (search && search->least && (!best || now.peak < best->peak))
-    best = now;
+  now = std::move(plan);
+  search = searchTiles(now, isTrial);
+  if (search && search->least && now.isFixed &&
+      (!best || *search->least < best->second))
+    best = {now, *search->least};
+}
+
+/// What the loops of the plan that is written hold beside whole tensors.
+std::vector<TileMemory> PlanSearch::measureTiles() const {
+  ArrayRef<int64_t> whole = search->tiled.getRecomputed().wholeBytesAt;
+  std::vector<TileMemory> found;
+  for (const auto &[tile, peaks] : search->ofPhases) {
+    TileMemory &memory = found.emplace_back();
+    memory.tile = tile;
+    memory.bytesAt.assign(whole.size(), 0);
+    for (auto [phase, peak] : llvm::zip_equal(search->tiled.getPhases(), peaks))
+      if (phase.step) {
+        int64_t &bytes = memory.bytesAt[*phase.step];
+        bytes = std::max(bytes, peak - whole[*phase.step]);
+      }
+  }
+  return found;
+}
+
+/// Plans again by what tiles of each segment take beside whole tensors: smaller
+/// tiles leave room to keep more, and take more time themselves.
+void PlanSearch::balance() {
+  constexpr int kMostPlans = 3;
+  int64_t bytes = budget;
+  for (int plan = 0; plan < kMostPlans && search && search->least; ++plan) {
+    attempt({bytes, 1, measureTiles()});
+    if (fits() || !search || !search->least)
+      return;
+    bytes -= *search->least - budget;
+  }
 }
 
 /// Keeps less of the whole tensors that segments of a backward pass read. What
@@ -136,12 +181,12 @@ void PlanSearch::keepLess() {
        ++plan) {
     int64_t whole =
         std::min(search->tiled.getRecomputed().wholeBytes, now.bytes);
-    attempt(std::max<int64_t>(whole - (*search->least - budget), 0), 1);
+    attempt({std::max<int64_t>(whole - (*search->least - budget), 0)});
   }
   // Two ways that do not depend on the budget.
   for (int64_t bytes : {kAll, int64_t(0)})
     if (!fits())
-      attempt(bytes, 1);
+      attempt({bytes, 1, {}, /*isFixed=*/true});
 }
 
 /// Runs backward passes in parts: in as large ones as fit.
@@ -149,7 +194,7 @@ void PlanSearch::runInParts(int64_t bytes) {
   // The peak need not fall with the parts, whose starts are kept.
   double bad = 1;
   for (double share : kShares) {
-    attempt(bytes, share);
+    attempt({bytes, share, {}, /*isFixed=*/true});
     // Nothing can be cut.
     if (fits() || (search && search->tiled.getRecomputed().parts == 1))
       break;
@@ -161,19 +206,30 @@ void PlanSearch::runInParts(int64_t bytes) {
   constexpr int kMostSteps = 4;
   double good = now.share;
   for (int step = 0; step < kMostSteps; ++step) {
-    attempt(bytes, (good + bad) / 2);
+    attempt({bytes, (good + bad) / 2});
     (fits() ? good : bad) = now.share;
   }
   if (!fits())
-    attempt(bytes, good);
+    attempt({bytes, good});
 }
 
 std::unique_ptr<Search> PlanSearch::run() {
-  attempt(budget, 1, /*isTrial=*/false);
-  if (fits())
-    return std::move(search);
-  bool inSegments = !search || search->tiled.getRecomputed().segments > 0;
-  if (inSegments)
+  // What is kept depends on the budget in segments alone.
+  attempt({budget}, /*isTrial=*/false);
+  bool inSegments = runsInSegments();
+  mixes = search && inSegments;
+  if (!inSegments && search && search->least)
+    best = {now, *search->least};
+  // With tiles as small as these there may be a faster one.
+  constexpr int64_t kGoodTile = 16;
+  bool isSmall = search && search->chosen && *search->chosen < kGoodTile;
+  if (inSegments && (!fits() || isSmall)) {
+    bool fitted = fits();
+    balance();
+    if (!fits() && fitted)
+      attempt({budget});
+  }
+  if (inSegments && !fits())
     keepLess();
   if (!fits() && options.recompute == RecomputeMode::Auto && best &&
       options.analysis.mode == PeakMemoryMode::Train)
@@ -183,10 +239,9 @@ std::unique_ptr<Search> PlanSearch::run() {
   // Where none can be written, the first says why.
   if (!best) {
     restore();
-    return searchTiles({batch, budget}, /*isTrial=*/false);
+    return searchTiles({budget}, /*isTrial=*/false);
   }
-  if (!search || now.peak != best->peak)
-    attempt(best->bytes, best->share);
+  attempt(best->first);
   return std::move(search);
 }
 

@@ -1,17 +1,19 @@
 //===- RecomputePlan.cpp - What a backward pass computes again ------------===//
 
 #include "RecomputePlan.h"
+#include "koila/Dialect/Koila/IR/Koila.h"
+#include "llvm/Support/MathExtras.h"
 
 using namespace mlir;
 using namespace koila;
 
 RecomputePlanner::RecomputePlanner(
     const DimAnalysis &dims, StringRef symbol, int64_t batch,
-    const llvm::DenseMap<Operation *, unsigned> &levels,
+    const CostTable &table, const llvm::DenseMap<Operation *, unsigned> &levels,
     SmallVector<SegmentReads> segments,
     llvm::function_ref<bool(Operation *)> isFree,
     llvm::function_ref<bool(Value)> isApart)
-    : costs(dims, symbol, batch), levels(levels),
+    : costs(dims, symbol, batch, table), batch(batch), levels(levels),
       segments(std::move(segments)) {
   for (auto [op, level] : levels) {
     if (isFree(op))
@@ -29,13 +31,12 @@ RecomputePlanner::RecomputePlanner(
   for (const SegmentReads &segment : this->segments)
     read.insert_range(segment.values);
   for (Operation *op : ordered) {
-    forwardTime += costs.getTime(op);
     for (Value result : op->getResults()) {
       if (!apart.contains(result))
         continue;
       // What is within one segment nobody keeps.
       if (!read.contains(result))
-        choices[result] = Recompute::Always;
+        choices.ofValues[result] = Recompute::Always;
       unsigned last = levels.lookup(op);
       SmallVector<Value> work{result};
       while (!work.empty())
@@ -54,6 +55,16 @@ bool RecomputePlanner::mayRecompute(Value value) const {
   return apart.contains(value) && !always.contains(value.getDefiningOp());
 }
 
+/// Where it is made of what is there anyway, as a layer of the inputs is, and
+/// only the next level reads it.
+bool RecomputePlanner::mayRunTwice(Value value) const {
+  Operation *op = value.getDefiningOp();
+  return mayRecompute(value) && op->getNumResults() == 1 &&
+         lastRead.lookup(value) == levels.lookup(op) + 1 &&
+         llvm::none_of(op->getOperands(),
+                       [&](Value operand) { return apart.contains(operand); });
+}
+
 namespace {
 /// When a tensor is there as a whole, in steps of the program.
 struct Span {
@@ -64,10 +75,8 @@ struct Span {
 /// Follows one plan through the program: the levels of the forward pass, and
 /// then the segments.
 struct RecomputePlanner::Simulation {
-  explicit Simulation(const RecomputePlanner &planner) : planner(planner) {
-    for (unsigned level : llvm::make_second_range(planner.levels))
-      forward = std::max<size_t>(forward, level + 1);
-  }
+  explicit Simulation(const RecomputePlanner &planner)
+      : planner(planner), forward(planner.countLevels()) {}
 
   /// What segment `step` reads `value` for.
   void read(Value value, size_t step, llvm::DenseSet<Operation *> &made) {
@@ -92,7 +101,7 @@ struct RecomputePlanner::Simulation {
       read(operand, step, made);
   }
 
-  Figures run(int64_t wanted) {
+  Figures run(ArrayRef<int64_t> limits) {
     for (auto [index, segment] : llvm::enumerate(planner.segments)) {
       llvm::DenseSet<Operation *> made;
       for (Value value : segment.values)
@@ -103,11 +112,11 @@ struct RecomputePlanner::Simulation {
         if (auto *found = gradients.find(value); found != gradients.end())
           found->second.last = forward + index;
     }
-    return measure(wanted);
+    return measure(limits);
   }
 
-  Figures measure(int64_t wanted) {
-    std::vector<int64_t> change(forward + planner.segments.size() + 2, 0);
+  Figures measure(ArrayRef<int64_t> limits) {
+    std::vector<int64_t> change(limits.size() + 1, 0);
     std::vector<std::pair<Value, Span>> all;
     auto add = [&](Value value, Span span) {
       change[span.first] += planner.costs.getBytes(value);
@@ -120,6 +129,10 @@ struct RecomputePlanner::Simulation {
       size_t from = planner.levels.lookup(value.getDefiningOp());
       auto kept = spans.find(value);
       bool isKept = kept != spans.end() && !restored.contains(value);
+      if (!isKept && planner.runsTwice(value)) {
+        time += planner.costs.getTime(value.getDefiningOp());
+        continue;
+      }
       // Within one level it is in the tiles alone.
       if (isKept || last > from)
         add(value, {from, isKept ? kept->second.last : last});
@@ -130,77 +143,238 @@ struct RecomputePlanner::Simulation {
       if (last > span.first)
         add(value, {span.first, last});
     }
+    for (auto [index, segment] : llvm::enumerate(planner.segments))
+      for (const GradientAgain &again : segment.again) {
+        auto *found = gradients.find(again.value);
+        if (!planner.choices.gradientsAgain.contains(again.value) ||
+            found == gradients.end())
+          continue;
+        add(again.output, {forward + index, found->second.last});
+        gradients.erase(again.value);
+        // A backward pass takes about twice the time of what it is of.
+        for (Operation *op : again.ops)
+          time += 3 * planner.costs.getTime(op);
+      }
     for (auto [value, span] : gradients)
       if (span.last > span.first)
         add(value, span);
     Figures figures;
-    figures.time = time;
     int64_t bytes = 0;
     size_t worst = 0;
-    for (auto [step, delta] : llvm::enumerate(change)) {
-      bytes += delta;
-      figures.excess += std::max<int64_t>(bytes - wanted, 0);
-      if (bytes > figures.bytes) {
-        figures.bytes = bytes;
+    std::optional<int64_t> most;
+    for (auto [step, limit] : llvm::enumerate(limits)) {
+      bytes += change[step];
+      figures.bytesAt.push_back(bytes);
+      figures.bytes = std::max(figures.bytes, bytes);
+      figures.excess += std::max<int64_t>(bytes - limit, 0);
+      if (!most || bytes - limit > *most) {
+        most = bytes - limit;
         worst = step;
       }
     }
+    figures.over = std::max<int64_t>(most.value_or(0), 0);
+    figures.time = time;
     for (auto [value, span] : all)
       if (span.first <= worst && worst <= span.last)
         figures.live.push_back(value);
+    for (auto [value, span] : gradients)
+      if (span.first < span.last && span.first <= worst && worst <= span.last)
+        figures.liveGradients.push_back(value);
     return figures;
   }
 
   const RecomputePlanner &planner;
-  size_t forward = 0;
+  size_t forward;
   double time = 0;
   llvm::DenseSet<Value> restored;
   llvm::DenseMap<Value, Span> spans;
   llvm::MapVector<Value, Span> again, gradients;
 };
 
-RecomputePlanner::Figures RecomputePlanner::simulate(int64_t wanted) const {
-  return Simulation(*this).run(wanted);
+size_t RecomputePlanner::countLevels() const {
+  size_t count = 0;
+  for (unsigned level : llvm::make_second_range(levels))
+    count = std::max<size_t>(count, level + 1);
+  return count;
 }
 
-void RecomputePlanner::evict(int64_t bytes) {
-  constexpr size_t kMostMoves = 24;
-  Figures now = simulate(bytes);
-  while (now.bytes > bytes) {
-    SmallVector<Value> candidates =
-        llvm::filter_to_vector(now.live, [&](Value value) {
-          return mayRecompute(value) && lookup(value) != Recompute::Always;
-        });
-    llvm::stable_sort(candidates, [&](Value lhs, Value rhs) {
-      return costs.getBytes(lhs) > costs.getBytes(rhs);
-    });
-    if (candidates.size() > kMostMoves)
-      candidates.resize(kMostMoves);
+RecomputePlanner::Figures
+RecomputePlanner::simulate(ArrayRef<int64_t> limits) const {
+  return Simulation(*this).run(limits);
+}
+
+const GradientAgain *RecomputePlanner::lookupGradient(Value value) const {
+  if (!choices.gradientsAgain.contains(value))
+    return nullptr;
+  for (const SegmentReads &segment : segments)
+    for (const GradientAgain &again : segment.again)
+      if (again.value == value)
+        return &again;
+  return nullptr;
+}
+
+SmallVector<RecomputePlanner::Move>
+RecomputePlanner::findMoves(const Figures &now) const {
+  constexpr size_t kMostValues = 24;
+  SmallVector<Value> candidates =
+      llvm::filter_to_vector(now.live, [&](Value value) {
+        return mayRecompute(value) && lookup(value) != Recompute::Always;
+      });
+  llvm::stable_sort(candidates, [&](Value lhs, Value rhs) {
+    return costs.getBytes(lhs) > costs.getBytes(rhs);
+  });
+  if (candidates.size() > kMostValues)
+    candidates.resize(kMostValues);
+  SmallVector<Move> moves;
+  for (Value value : candidates)
+    for (Recompute choice : {Recompute::Once, Recompute::Always})
+      if (lookup(value) < choice)
+        moves.push_back({value, Move::Choose, choice});
+  // What segments keep is there for the forward pass as well.
+  for (Value value : now.live)
+    if (!choices.twice.contains(value) && lookup(value) != Recompute::Never &&
+        mayRunTwice(value))
+      moves.push_back({value, Move::ToggleTwice});
+  for (const SegmentReads &segment : segments)
+    for (const GradientAgain &again : segment.again)
+      if (llvm::is_contained(now.liveGradients, again.value) &&
+          costs.getBytes(again.output) < costs.getBytes(again.value))
+        moves.push_back({again.value, Move::ToggleGradient});
+  return moves;
+}
+
+RecomputePlanner::Move RecomputePlanner::apply(const Move &move) {
+  if (move.kind == Move::Choose) {
+    Recompute before = lookup(move.value);
+    choices.ofValues[move.value] = move.choice;
+    return {move.value, Move::Choose, before};
+  }
+  llvm::DenseSet<Value> &toggled = move.kind == Move::ToggleGradient
+                                       ? choices.gradientsAgain
+                                       : choices.twice;
+  if (!toggled.erase(move.value))
+    toggled.insert(move.value);
+  return move;
+}
+
+void RecomputePlanner::evict(ArrayRef<int64_t> limits) {
+  Figures now = simulate(limits);
+  while (now.over > 0) {
     std::optional<Figures> best;
-    std::pair<Value, Recompute> move;
+    Move chosen;
     double price = 0;
-    for (Value value : candidates)
-      for (Recompute choice : {Recompute::Once, Recompute::Always}) {
-        Recompute before = lookup(value);
-        if (before >= choice)
-          continue;
-        choices[value] = choice;
-        Figures then = simulate(bytes);
-        choices[value] = before;
-        // Not of the peak alone: the next one may be as high.
-        double saved = now.excess - then.excess;
-        if (saved <= 0)
-          continue;
-        double paid = (then.time - now.time) / saved;
-        if (best && paid >= price)
-          continue;
-        price = paid;
-        move = {value, choice};
-        best = std::move(then);
-      }
+    for (const Move &move : findMoves(now)) {
+      Move back = apply(move);
+      Figures then = simulate(limits);
+      apply(back);
+      // Not of the peak alone: the next one may be as high.
+      double saved = now.excess - then.excess;
+      if (saved <= 0)
+        continue;
+      double paid = (then.time - now.time) / saved;
+      if (best && paid >= price)
+        continue;
+      price = paid;
+      chosen = move;
+      best = std::move(then);
+    }
     if (!best)
       return;
-    choices[move.first] = move.second;
-    now = *best;
+    apply(chosen);
+    now = std::move(*best);
   }
+  keepAgain(limits);
+}
+
+/// Takes back what the plan does not need to stay within `limits`, from what
+/// costs most time on.
+void RecomputePlanner::keepAgain(ArrayRef<int64_t> limits) {
+  SmallVector<std::pair<double, Move>> moves;
+  double time = simulate(limits).time;
+  auto consider = [&](const Move &move) {
+    Move back = apply(move);
+    Figures then = simulate(limits);
+    apply(back);
+    if (then.over == 0 && then.time < time)
+      moves.push_back({time - then.time, move});
+  };
+  for (auto [value, last] : lastRead) {
+    for (Recompute choice : {Recompute::Never, Recompute::Once})
+      if (mayRecompute(value) && choice < lookup(value))
+        consider({value, Move::Choose, choice});
+    if (runsTwice(value))
+      consider({value, Move::ToggleTwice});
+  }
+  for (const SegmentReads &segment : segments)
+    for (const GradientAgain &again : segment.again)
+      if (choices.gradientsAgain.contains(again.value))
+        consider({again.value, Move::ToggleGradient});
+  llvm::stable_sort(moves, [](const auto &lhs, const auto &rhs) {
+    return lhs.first > rhs.first;
+  });
+  for (auto &[saved, move] : moves) {
+    if (move.kind == Move::Choose && lookup(move.value) <= move.choice)
+      continue;
+    Move back = apply(move);
+    Figures then = simulate(limits);
+    if (then.over == 0 && then.time < time)
+      time = then.time;
+    else
+      apply(back);
+  }
+}
+
+/// What each tile takes for itself, where each step has the largest tiles that
+/// are within `bytes`: it reads the weights, and adds to their gradients.
+double RecomputePlanner::getTileTime(const Figures &figures, int64_t bytes,
+                                     ArrayRef<TileMemory> beside) const {
+  std::vector<double> timeAt(countSteps(), 0);
+  auto count = [&](Operation *op, size_t step, double passes) {
+    for (Value operand : op->getOperands())
+      if (operand.getDefiningOp<ParamGetOp>())
+        timeAt[step] += passes * costs.getByteTime() * costs.getBytes(operand);
+    timeAt[step] += passes * costs.getCallTime();
+  };
+  for (auto [op, level] : levels)
+    count(op, level, 1);
+  // Gradients of inputs read a weight, that of the weight is written, read, and
+  // added to what is read and written.
+  constexpr double kPasses = 5;
+  for (auto [index, segment] : llvm::enumerate(segments))
+    for (Operation *op : segment.ops)
+      count(op, countLevels() + index, kPasses);
+  double time = 0;
+  for (auto [step, timeOfTile] : llvm::enumerate(timeAt)) {
+    int64_t tile = 1;
+    for (const TileMemory &held : beside)
+      if (figures.bytesAt[step] + held.bytesAt[step] <= bytes)
+        tile = std::max(tile, held.tile);
+    time += timeOfTile * llvm::divideCeil(batch, tile);
+  }
+  return time;
+}
+
+void RecomputePlanner::plan(int64_t bytes, ArrayRef<TileMemory> beside) {
+  if (beside.empty())
+    return evict(std::vector<int64_t>(countSteps(), bytes));
+  Choices initial = choices, best;
+  std::optional<double> least;
+  for (const TileMemory &held : beside) {
+    std::vector<int64_t> limits;
+    for (int64_t bytesOfTile : held.bytesAt)
+      limits.push_back(bytes - bytesOfTile);
+    choices = initial;
+    evict(limits);
+    Figures found = simulate(limits);
+    // Where nothing fits, the smallest tiles come closest.
+    bool isLast = &held == &beside.back() && !least;
+    if (found.over > 0 && !isLast)
+      continue;
+    double time = found.time + getTileTime(found, bytes, beside);
+    if (least && time >= *least)
+      continue;
+    least = time;
+    best = choices;
+  }
+  choices = std::move(best);
 }

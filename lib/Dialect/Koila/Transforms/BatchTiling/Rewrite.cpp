@@ -8,6 +8,7 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "BackwardSegments.h"
 #include "PhasePlan.h"
 #include "Reductions.h"
 #include "koila/Dialect/Koila/IR/BinaryOps.h"
@@ -84,6 +85,15 @@ private:
 //===----------------------------------------------------------------------===//
 // Integers
 //===----------------------------------------------------------------------===//
+
+/// The step of a plan in segments that runs in these loops.
+static std::optional<int64_t> findStep(const TilePhase &phase) {
+  std::optional<int64_t> step;
+  for (Operation *op : phase.body)
+    if (auto found = op->getAttrOfType<IntegerAttr>(kStepAttr))
+      step = std::max(step.value_or(0), found.getInt());
+  return step;
+}
 
 static Value makeIndex(OpBuilder &builder, Location loc, int64_t value) {
   return arith::ConstantIndexOp::create(builder, loc, value);
@@ -589,6 +599,7 @@ SmallVector<PhaseLoops> Tiler::rewrite() {
                      arith::ConstantIndexOp::create(builder, loc, 1),
                      phase.body.empty() ? loc : phase.body.front()->getLoc(),
                      plan.needsPairs(phase) ? 2 : 1});
+    nests.back().step = findStep(phase);
     buildLoops(builder, loc, phase, nests.back());
   };
   for (const TilePhase &phase : plan.getPhases()) {

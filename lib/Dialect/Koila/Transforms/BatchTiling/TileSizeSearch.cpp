@@ -143,6 +143,11 @@ public:
     llvm::json::Value json = report.toJSON();
     for (auto [key, name] : getChoices(tiled))
       (*json.getAsObject())[key] = name;
+    if (tiled && tiled->getRecompute() == RecomputeMode::Auto) {
+      (*json.getAsObject())["recomputed_share"] = tiled->getRecomputed().share;
+      (*json.getAsObject())["costs"] =
+          options.costs.machine.empty() ? "estimates" : options.costs.machine;
+    }
     std::string text;
     llvm::raw_string_ostream os(text);
     os << json;
