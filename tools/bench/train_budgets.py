@@ -1,21 +1,25 @@
 #!/usr/bin/env python3
-"""What training in less memory costs, next to plain PyTorch and to torch.utils.checkpoint.
+"""What training in less memory costs, next to plain PyTorch, checkpoints, and GradCache.
 
 Usage: train_budgets.py [--models NAME...] [--shares 0.5 0.4...] [--batch N] [--threads N]
                         [--rounds N] [--default-heap] [--write FILE]
 
 Each model takes a step plainly, in koila's tiles within shares of what that takes, and with
-`torch.utils.checkpoint` on as many blocks as reach the memory of each share, or on all. In each
+`torch.utils.checkpoint` on as many blocks as reach the memory of each share, or on all. CLIP is
+put next to GradCache in place of checkpoints, in the largest chunks that need no more than
+koila's step does, and in the largest that need no more than the share. In each
 round all of them run one after the other, between two plain steps: times are medians of CPU
 seconds relative to the mean of these two, and the noise is by how much the two differ. The heap
 stays warm (glibc keeps what is freed), since a fresh one charges page faults to the step that
 takes most; --default-heap leaves it as it is.
 
-Gradients are compared with those of the plain step; in float32 they differ by rounding.
+Gradients are compared with those of the plain step; in float32 they differ by rounding. Those of
+CLIP, which has no kinks and no statistics, are compared in float64 too, and must agree there.
 """
 
 import argparse
 import copy
+import dataclasses
 import functools
 import os
 import pathlib
@@ -44,6 +48,8 @@ WARM = {
     "MALLOC_TOP_PAD_": "67108864",
 }
 MIB = 1 << 20
+# By how much gradients of float64 may be off.
+MOST_OFF = 1e-11
 
 
 class Classify(nn.Module):
@@ -81,12 +87,12 @@ class SimClr(Classify):
 
 
 class Layer(nn.Module):
-    def __init__(self, width, heads):
+    def __init__(self, width, heads, is_causal=True):
         super().__init__()
         self.norms = nn.ModuleList(nn.LayerNorm(width) for _ in range(2))
         self.projection, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
         self.wide, self.narrow = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
-        self.heads = heads
+        self.heads, self.is_causal = heads, is_causal
 
     def forward(self, x):
         batch, tokens, width = x.shape
@@ -94,7 +100,7 @@ class Layer(nn.Module):
             batch, tokens, 3, self.heads, width // self.heads
         )
         query, key, value = parts.permute(2, 0, 3, 1, 4)
-        mixed = F.scaled_dot_product_attention(query, key, value, is_causal=True)
+        mixed = F.scaled_dot_product_attention(query, key, value, is_causal=self.is_causal)
         x = x + self.out(mixed.transpose(1, 2).reshape(batch, tokens, width))
         return x + self.narrow(F.gelu(self.wide(self.norms[1](x))))
 
@@ -120,6 +126,77 @@ class Gpt2Medium(nn.Module):
         return tuple(torch.randint(self.words, (batch, self.tokens)) for _ in range(2))
 
 
+class Images(nn.Module):
+    """A small vision transformer: images of 64 x 64 in patches of 8 x 8."""
+
+    def __init__(self, width, depth, features):
+        super().__init__()
+        self.patches = nn.Conv2d(3, width, 8, 8)
+        self.places = nn.Parameter(0.02 * torch.randn(64, width))
+        self.layers = nn.Sequential(*(Layer(width, 4, is_causal=False) for _ in range(depth)))
+        self.norm, self.projection = nn.LayerNorm(width), nn.Linear(width, features, bias=False)
+
+    def forward(self, images):
+        x = self.patches(images).flatten(2).transpose(1, 2) + self.places
+        return self.projection(self.norm(self.layers(x)).mean(1))
+
+
+class Texts(nn.Module):
+    """A small transformer over 32 tokens, read off where the number of the token is largest."""
+
+    def __init__(self, width, depth, features, words=8192, tokens=32):
+        super().__init__()
+        self.words, self.tokens = words, tokens
+        self.embedding = nn.Embedding(words, width)
+        self.places = nn.Parameter(0.02 * torch.randn(tokens, width))
+        self.layers = nn.Sequential(*(Layer(width, 4) for _ in range(depth)))
+        self.norm, self.projection = nn.LayerNorm(width), nn.Linear(width, features, bias=False)
+
+    def forward(self, ids):
+        x = self.norm(self.layers(self.embedding(ids) + self.places))
+        return self.projection(x[torch.arange(ids.shape[0]), ids.argmax(1)])
+
+
+class Clip(nn.Module):
+    """Two towers without batch normalisation under the symmetric InfoNCE of all pairs."""
+
+    def __init__(self, width=128, depth=3, features=128):
+        super().__init__()
+        self.images, self.texts = Images(width, depth, features), Texts(width, depth, features)
+        self.temperature = nn.Parameter(torch.tensor(1 / 0.07).log())
+
+    def contrast(self, images, texts):
+        images, texts = F.normalize(images, dim=1), F.normalize(texts, dim=1)
+        likeness = self.temperature.exp() * images @ texts.t()
+        places = torch.arange(images.shape[0])
+        return (F.cross_entropy(likeness, places) + F.cross_entropy(likeness.t(), places)) / 2
+
+    def forward(self, images, ids):
+        return self.contrast(self.images(images), self.texts(ids))
+
+    def draw(self, batch):
+        return (
+            torch.randn(batch, 3, 64, 64),
+            torch.randint(self.texts.words, (batch, self.texts.tokens)),
+        )
+
+
+def step_with_cache(step, args, chunk):
+    """A step of CLIP as GradCache has it (Gao et al. 2021): embeddings without a graph, their
+    gradients from the loss of all pairs, then chunk by chunk those of the towers."""
+    towers = list(zip((step.images, step.texts), [arg.split(chunk) for arg in args], strict=True))
+    with torch.no_grad():
+        embeddings = [torch.cat([tower(part) for part in parts]) for tower, parts in towers]
+    for embedding in embeddings:
+        embedding.requires_grad_()
+    loss = step.contrast(*embeddings)
+    loss.backward()
+    for (tower, parts), embedding in zip(towers, embeddings, strict=True):
+        for part, gradient in zip(parts, embedding.grad.split(chunk), strict=True):
+            tower(part).backward(gradient)
+    return loss.detach()
+
+
 def blocks_of(step):
     """What people checkpoint."""
     if isinstance(step, Gpt2Medium):
@@ -132,13 +209,23 @@ def blocks_of(step):
     return list(model.features)[1:-1]
 
 
-MODELS: dict[str, tuple[Callable[[], Any], int]] = {
-    "resnet18": (lambda: Classify("resnet18"), 32),
-    "resnet50": (lambda: Classify("resnet50"), 32),
-    "mobilenet_v2": (lambda: Classify("mobilenet_v2"), 32),
-    "simclr": (SimClr, 64),
-    "vit_l_16": (lambda: Classify("vit_l_16"), 1),
-    "gpt2_medium": (Gpt2Medium, 1),
+@dataclasses.dataclass(frozen=True)
+class Model:
+    make: Callable[[], Any]
+    batch: int
+    shares: tuple[float, ...] = (0.5, 0.4, 0.25, 0.15)
+    # Whether two towers meet in the loss alone.
+    has_towers: bool = False
+
+
+MODELS = {
+    "resnet18": Model(lambda: Classify("resnet18"), 32),
+    "resnet50": Model(lambda: Classify("resnet50"), 32),
+    "mobilenet_v2": Model(lambda: Classify("mobilenet_v2"), 32),
+    "simclr": Model(SimClr, 64),
+    "clip": Model(Clip, 256, (0.1,), has_towers=True),
+    "vit_l_16": Model(lambda: Classify("vit_l_16"), 1),
+    "gpt2_medium": Model(Gpt2Medium, 1),
 }
 
 
@@ -150,6 +237,14 @@ def with_checkpoints(step, count):
         run = block.forward
         block.forward = lambda *args, run=run: checkpoint(run, *args, use_reentrant=False)
     return copied
+
+
+def name_of(share):
+    return f"{100 * share:g}%"
+
+
+def run(step, args):
+    step(*args).backward()
 
 
 def zero(step):
@@ -165,61 +260,114 @@ def distance(step, wanted):
     return (off / sum(float(b.double().square().sum()) for b in wanted)) ** 0.5
 
 
-def find_checkpoints(step, args, counter, most, run):
+def find_checkpoints(step, args, counter, most):
     """The fewest blocks whose checkpoints need at most ``most`` bytes; all if none do."""
     low, high = 1, len(blocks_of(step))
     while low < high:
         middle = (low + high) // 2
         candidate = with_checkpoints(step, middle)
-        if counter.measure(lambda c=candidate: run(c, args))[0] <= most:
+        if counter.measure(run, (candidate, args))[0] <= most:
             high = middle
         else:
             low = middle + 1
     return high
 
 
+def find_chunk(step, args, counter, most):
+    """The largest power of two whose chunks need at most ``most`` bytes; 1 if none does."""
+    chunk = 1 << (len(args[0]).bit_length() - 1)
+    while chunk > 1 and counter.measure(step_with_cache, (step, args, chunk))[0] > most:
+        chunk //= 2
+    return chunk
+
+
+def compile_step(step, args, budget, options):
+    return koila.compile(
+        step, *args, mode="train", budget=budget, threads=options.threads, check=False,
+        random="full-batch-masks",
+    )  # fmt: skip
+
+
+def compare_doubles(step, args, counter, shares, chunks, options):
+    """How far gradients in float64 are off, by the name of the way."""
+    step = copy.deepcopy(step).double()
+    args = [arg.double() if arg.is_floating_point() else arg for arg in args]
+    zero(step)
+    untiled = counter.measure(run, (step, args))[0]
+    wanted = [weight.grad.clone() for weight in step.parameters()]
+    ways = {}
+    for share in shares:
+        tiled = compile_step(step, args, int(share * untiled), options)
+        ways[name_of(share)] = functools.partial(tiled.train_step, *args)
+    for label, chunk in chunks.items():
+        ways[label] = functools.partial(step_with_cache, step, args, chunk)
+    found = {}
+    for way, take in ways.items():
+        zero(step)
+        take()
+        found[way] = distance(step, wanted)
+    return found
+
+
 def measure(name, options):
     torch.manual_seed(0)
-    make, batch = MODELS[name]
-    batch = options.batch or batch
-    step = make().train()
+    model = MODELS[name]
+    batch = options.batch or model.batch
+    step = model.make().train()
     args = step.draw(batch)
     counter = Counter(ROOT / "build/lib/libkoila-counter.so")
-
-    def run(module, inputs):
-        module(*inputs).backward()
-
     zero(step)
     run(step, args)
     zero(step)
     torch.manual_seed(1)
-    untiled = counter.measure(lambda: run(step, args))[0]
+    untiled = counter.measure(run, (step, args))[0]
     wanted = [weight.grad.clone() for weight in step.parameters()]
     ways: dict[str, Callable[[], Any]] = {}
     rows: list[dict[str, Any]] = []
-    for share in options.shares:
-        start = time.monotonic()
-        tiled = koila.compile(
-            step, *args, mode="train", budget=int(share * untiled), threads=options.threads,
-            check=False, random="full-batch-masks",
-        )  # fmt: skip
-        planning = time.monotonic() - start
-        ways[f"{share:.0%}"] = functools.partial(tiled.train_step, *args)
-        rows.append({"way": f"{share:.0%}", "planning": planning, "predicted": tiled.report.peak})
-        found = find_checkpoints(step, args, counter, tiled.report.peak, run)
-        label = f"checkpoint on {found} of {len(blocks_of(step))}"
-        if label not in ways:
-            other = with_checkpoints(step, found)
-            ways[label] = functools.partial(run, other, args)
-            rows.append({"way": label})
-    for row in rows:
+    refused: dict[str, int] = {}
+    chunks: dict[str, int] = {}
+    shares = []
+
+    def take(way):
+        """Its bytes and the error of its gradients."""
         for _ in range(3):  # the executor is done with what it changes
             zero(step)
-            ways[row["way"]]()
+            ways[way]()
         zero(step)
         torch.manual_seed(1)  # the same masks
-        row["peak"] = counter.measure(ways[row["way"]])[0]
-        row["error"] = distance(step, wanted)
+        return {"peak": counter.measure(ways[way])[0], "error": distance(step, wanted)}
+
+    for share in options.shares or model.shares:
+        way, start = name_of(share), time.monotonic()
+        try:
+            tiled = compile_step(step, args, int(share * untiled), options)
+        except koila.BudgetError as error:
+            refused[way] = error.smallest_budget
+            continue
+        planning = time.monotonic() - start
+        shares.append(share)
+        ways[way] = functools.partial(tiled.train_step, *args)
+        row = {"way": way, "planning": planning, "predicted": tiled.report.peak, **take(way)}
+        rows.append(row)
+        others = {}
+        if model.has_towers:
+            for most in (row["peak"], int(share * untiled)):
+                chunk = find_chunk(step, args, counter, most)
+                label = f"GradCache, chunks of {chunk}"
+                chunks[label] = chunk
+                others[label] = functools.partial(step_with_cache, step, args, chunk)
+        else:
+            found = find_checkpoints(step, args, counter, tiled.report.peak)
+            label = f"checkpoint on {found} of {len(blocks_of(step))}"
+            others[label] = functools.partial(run, with_checkpoints(step, found), args)
+        for label, other in others.items():
+            if label not in ways:
+                ways[label] = other
+                rows.append({"way": label, **take(label)})
+    if model.has_towers:
+        doubles = compare_doubles(step, args, counter, shares, chunks, options)
+        for row in rows:
+            row["double"] = doubles[row["way"]]
     times = {way: [] for way in ("before", *ways, "after")}
     plain = {"before": lambda: run(step, args), "after": lambda: run(step, args)}
     for number in range(options.rounds):
@@ -238,10 +386,13 @@ def measure(name, options):
         row["time"] = median(t / m for t, m in zip(times[row["way"]], means, strict=True))
     return {
         "batch": batch, "untiled": untiled, "seconds": median(means), "noise": noise, "rows": rows,
+        "refused": refused,
     }  # fmt: skip
 
 
 def describe(found):
+    for way, smallest in found["refused"].items():
+        yield f"{way:24} refused: the smallest is {smallest / found['untiled']:.1%}"
     for row in found["rows"]:
         exact = ""
         if "predicted" in row:
@@ -250,6 +401,7 @@ def describe(found):
         yield (
             f"{row['way']:24} {row['peak'] / MIB:8.1f} MiB, {row['peak'] / found['untiled']:.1%}"
             f"{exact}, {row['time']:.2f} of the time, {row['error']:.1e} off"
+            + (f", {row['double']:.1e} in float64" if "double" in row else "")
         )
 
 
@@ -261,11 +413,13 @@ def page(models, options):
         "",
         "A step in float32 within a share of what the untiled step takes above weights, inputs and "
         "gradients that are there, and the same with `torch.utils.checkpoint` on the fewest blocks "
-        f"that need no more. {options.threads} thread{'s' * (options.threads > 1)}, "
+        "that need no more; CLIP as GradCache has it, in the largest chunks (powers of two) that "
+        "need no more than koila's step, and than the share. "
+        f"{options.threads} thread{'s' * (options.threads > 1)}, "
         f"{'the default' if options.default_heap else 'a warm'} heap, medians of {options.rounds} "
         "rounds of CPU seconds relative to untiled steps before and after; *noise* is by how much "
         "these two differ. *Error* is the distance of all gradients together from those of the "
-        "untiled step, which in float32 are off by rounding themselves.",
+        "untiled step, which in float32 are off by rounding themselves; in brackets, in float64.",
     ]
     for name, found in models.items():
         lines += [
@@ -276,6 +430,9 @@ def page(models, options):
             "| how | measured | of the untiled peak | predicted | time | planning | error |",
             "|---|---:|---:|---|---:|---:|---:|",
         ]
+        for way, smallest in found["refused"].items():
+            share = smallest / found["untiled"]
+            lines.append(f"| {way}: refused, the smallest is {share:.1%} | | | | | | |")
         for row in found["rows"]:
             predicted, planning = "", ""
             if "predicted" in row:
@@ -285,7 +442,8 @@ def page(models, options):
             lines.append(
                 f"| {row['way']} | {row['peak'] / MIB:.1f} MiB | "
                 f"{row['peak'] / found['untiled']:.1%} | {predicted} | {row['time']:.2f} | "
-                f"{planning} | {row['error']:.1e} |"
+                f"{planning} | {row['error']:.1e}"
+                + (f" ({row['double']:.1e}) |" if "double" in row else " |")
             )
     return "\n".join(lines) + "\n"
 
@@ -295,7 +453,7 @@ def main():
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--models", nargs="*", default=list(MODELS), choices=list(MODELS))
-    parser.add_argument("--shares", nargs="*", type=float, default=[0.5, 0.4, 0.25, 0.15])
+    parser.add_argument("--shares", nargs="*", type=float, help="in place of each model's own")
     parser.add_argument("--batch", type=int, help="in place of each model's own")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--rounds", type=int, default=3)
@@ -322,6 +480,10 @@ def main():
         ]
         if over:
             print(f"wrong: more than predicted at {', '.join(over)}")
+            return 1
+        off = [row["way"] for row in found["rows"] if not row.get("double", 0) <= MOST_OFF]
+        if off:
+            print(f"wrong: gradients in float64 are off at {', '.join(off)}")
             return 1
     if options.write:
         options.write.write_text(page(models, options))
