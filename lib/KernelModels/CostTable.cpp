@@ -9,7 +9,7 @@
 using namespace koila;
 using llvm::StringRef;
 
-double CostTable::getMultiplication(KernelFamily family) const {
+double CostTable::getOperation(KernelFamily family) const {
   switch (family) {
   case KernelFamily::Product:
     return product;
@@ -17,13 +17,15 @@ double CostTable::getMultiplication(KernelFamily family) const {
     return convolution;
   case KernelFamily::DepthwiseConvolution:
     return depthwise;
+  case KernelFamily::Pooling:
+    return pooling;
   }
   llvm_unreachable("unknown family of kernels");
 }
 
 const CostTable &CostTable::getShipped() {
   // Measured by `koila bench --calibrate --threads=1` on a server with AVX-512.
-  static const CostTable table{22.7, 19.5, 92.6, 18.4, 1.24e6, ""};
+  static const CostTable table{22.7, 19.5, 92.6, 3300, 18.4, 1.24e6, ""};
   return table;
 }
 
@@ -65,6 +67,7 @@ static bool read(const llvm::json::Value &value, CostTable &table,
   return readTime(*times, "product", table.product, within) &&
          readTime(*times, "convolution", table.convolution, within) &&
          readTime(*times, "depthwise_convolution", table.depthwise, within) &&
+         readTime(*times, "pooling", table.pooling, within) &&
          readTime(*times, "byte", table.byte, within) &&
          readTime(*times, "call", table.call, within);
 }

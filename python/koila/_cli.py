@@ -526,9 +526,11 @@ def _calibrate(options: argparse.Namespace) -> int:
         return 0
     print(describe_machine(threads))
     for family, picoseconds in found.items():
-        what = {"byte": "a byte moved", "call": "an operator"}.get(
-            family, f"a multiplication ({family.replace('_', ' ')})"
-        )
+        what = {
+            "byte": "a byte moved",
+            "call": "an operator",
+            "pooling": "an element of a window (pooling)",
+        }.get(family, f"a multiplication ({family.replace('_', ' ')})")
         print(f"{picoseconds:>14,.4g} ps  {what}")
     print(f"table: {path}")
     return 0

@@ -21,6 +21,7 @@ TIMES = {
     "product": 40.0,
     "convolution": 40.0,
     "depthwise_convolution": 400.0,
+    "pooling": 3000.0,
     "byte": 100.0,
     "call": 5e6,
 }

@@ -106,6 +106,23 @@ class Losses(unittest.TestCase):
                 step(copy.deepcopy(model), loss, views, "1GiB")
                 self.check(model, loss, views, int(koila.last().peak_bytes * 0.96))
 
+    def test_places_of_samples(self):
+        """x[arange(len(x)), y]: a token of each text, and the likelihood of each label."""
+        torch.manual_seed(0)
+        tower = nn.Sequential(nn.Linear(6, 64), nn.GELU(), nn.Linear(64, 9)).double()
+        scale = torch.linspace(0.2, 2, COUNT, dtype=torch.float64)
+        views = torch.randn(COUNT, 20, 6, dtype=torch.float64) * scale[:, None, None]
+        ids = torch.randint(50, (COUNT, 20))
+
+        def pooled(model, x, ids):
+            found = model(x)[torch.arange(x.shape[0]), ids.argmax(dim=-1)]
+            rows = torch.arange(found.shape[0], device=found.device)
+            return -F.log_softmax(found, 1)[rows, ids[:, 0] % 9].mean()
+
+        for budget in (0.5, 0.2):
+            step(copy.deepcopy(tower), pooled, (views, ids), "1GiB")
+            self.check(tower, pooled, (views, ids), int(koila.last().peak_bytes * budget))
+
     def test_contents_tell(self):
         """A mask of the same shape that is another: not that of the step before."""
         masks = [torch.eye(COUNT, dtype=torch.bool)]

@@ -7,18 +7,20 @@
 
 namespace koila {
 
-/// Kernels that take about the same time for a multiplication.
+/// Kernels that take about the same time for an operation.
 enum class KernelFamily {
   /// Of matrices: linear layers, products, attention.
   Product,
   Convolution,
   /// A convolution whose filters read one channel each.
-  DepthwiseConvolution
+  DepthwiseConvolution,
+  Pooling
 };
 
 struct KernelWork {
   KernelFamily family = KernelFamily::Product;
-  double multiplications = 0;
+  /// Multiplications, or the elements of all windows of a pooling.
+  double operations = 0;
 };
 
 using GetShape = llvm::function_ref<llvm::SmallVector<double>(mlir::Value)>;

@@ -17,10 +17,10 @@ namespace koila {
 
 /// All times are picoseconds.
 struct CostTable {
-  /// Of one multiplication in kernels of `family`.
-  double getMultiplication(KernelFamily family) const;
+  /// Of one operation in kernels of `family`.
+  double getOperation(KernelFamily family) const;
 
-  double product, convolution, depthwise;
+  double product, convolution, depthwise, pooling;
   /// Of a byte that is read or written.
   double byte;
   /// Of an operator, however small.

@@ -1,4 +1,4 @@
-//===- KernelWork.cpp - Multiplications of kernels ------------------------===//
+//===- KernelWork.cpp - Work of kernels ------------------------===//
 
 #include "Rules/WorkRules.h"
 #include "koila/Dialect/Koila/IR/MatmulOps.h"
@@ -22,7 +22,7 @@ KernelWork rules::describeConvolutionWork(GetShape getShape, Value sampled,
   // [filters, channels of a group, ...].
   if (filters[1] == 1)
     work.family = KernelFamily::DepthwiseConvolution;
-  work.multiplications =
+  work.operations =
       countElements(extents) * countElements(ArrayRef(filters).drop_front());
   return work;
 }
@@ -46,7 +46,7 @@ KernelWork rules::describeProductWork(GetShape getShape,
       extents[name] = std::max(extents.lookup(name), extent);
   KernelWork work{KernelFamily::Product, 1};
   for (double extent : llvm::make_second_range(extents))
-    work.multiplications *= extent;
+    work.operations *= extent;
   return work;
 }
 
@@ -67,4 +67,16 @@ KernelWork rules::describeAttentionWork(GetShape getShape, Value query,
   double scores =
       countElements(ArrayRef(queries).drop_back()) * keys[keys.size() - 2];
   return {KernelFamily::Product, scores * (queries.back() + values.back())};
+}
+
+KernelWork rules::describePoolWork(GetShape getShape, Value result,
+                                   ArrayRef<int64_t> window) {
+  SmallVector<double> extents = getShape(result);
+  KernelWork work{KernelFamily::Pooling};
+  if (extents.empty())
+    return work;
+  work.operations = countElements(extents);
+  for (int64_t extent : window)
+    work.operations *= extent;
+  return work;
 }

@@ -151,20 +151,19 @@ class Koila_SequenceOp<string mnemonic, string name, string parameters,
 class Koila_ArangeOp<string mnemonic, string name, string parameters, dag args>
     : Koila_NumbersOp<mnemonic, name, parameters, args> {
   let shapeRule = "return ::koila::rules::inferArange(rule);";
+  let batchRule = "::koila::rules::inferStepsBatch(rule);";
 }
+/// What is read as the places of rows or the beginnings of bags of equal size alone
+/// counts within each tile.
 def Koila_ArangeEndOp : Koila_ArangeOp<"arange", "arange", "Scalar end",
   (ins Koila_ScalarAttr:$end)>;
 def Koila_ArangeStartOp : Koila_ArangeOp<"arange_start", "arange.start",
   "Scalar start, Scalar end",
   (ins Koila_ScalarAttr:$start, Koila_ScalarAttr:$end)>;
-/// What embedding_bag alone reads, as the beginnings of bags of equal size, counts
-/// within each tile.
 def Koila_ArangeStartStepOp : Koila_ArangeOp<"arange_start_step",
   "arange.start_step", "Scalar start, Scalar end, Scalar step=1",
   (ins Koila_ScalarAttr:$start, Koila_ScalarAttr:$end,
-       Koila_ScalarAttr:$step)> {
-  let batchRule = "::koila::rules::inferStepsBatch(rule);";
-}
+       Koila_ScalarAttr:$step)>;
 
 def Koila_LinspaceOp : Koila_SequenceOp<"linspace", "linspace",
   "Scalar start, Scalar end, int steps",

@@ -18,6 +18,9 @@ mlir::Value getSelectingMask(mlir::Operation *op);
 
 /// Whether embedding_bag alone reads `value`, as the beginnings of bags.
 bool isReadAsOffsets(mlir::Value value);
+/// Whether `value` counts from zero on and is an index alone, as in
+/// `x[arange(len(x)), y]`.
+bool isReadAsRows(mlir::Value value);
 
 } // namespace koila::indexing
 

@@ -8,6 +8,7 @@
 #define KOILA_DIALECT_KOILA_IR_POOLOPS_H
 
 #include "koila/Dialect/Koila/IR/Koila.h"
+#include "koila/Interfaces/KernelWork.h"
 
 #define GET_OP_CLASSES
 #include "koila/Dialect/Koila/IR/PoolOps.h.inc"

@@ -4,10 +4,12 @@
 #define KOILA_DIALECT_KOILA_IR_POOLOPS_TD
 
 include "koila/Dialect/Koila/IR/KoilaBase.td"
+include "koila/Interfaces/KernelWork.td"
 
 /// Pools over the trailing `rank` dims. `layout` is a rules::PoolLayout.
 class Koila_PoolOp<string mnemonic, string schema, int rank, string layout,
-                   dag args> : Koila_RuledOp<mnemonic, schema> {
+                   dag args, list<Trait> traits = []>
+    : Koila_RuledOp<mnemonic, schema, "", traits> {
   let arguments = !con((ins AnyTensor:$self), args,
                        (ins Variadic<AnyType>:$dynamic));
   string pool = "{" # rank # ", ::koila::rules::PoolLayout::" # layout # "}";
@@ -27,7 +29,8 @@ class Koila_WindowPoolOp<string mnemonic, string schema, int rank,
                          string layout, dag args>
     : Koila_PoolOp<mnemonic, schema, rank, layout,
           !con((ins DenseI64ArrayAttr:$kernel_size, DenseI64ArrayAttr:$stride,
-                    DenseI64ArrayAttr:$padding), args)> {
+                    DenseI64ArrayAttr:$padding), args),
+          [Koila_KernelWorkInterface]> {
   let description = [{
     Extents as in PyTorch, with `ceil_mode` rounding up and the last window
     starting inside the input or its left padding. An empty `stride` means
@@ -36,6 +39,15 @@ class Koila_WindowPoolOp<string mnemonic, string schema, int rank,
     also makes int64 indices inside, grad mode or not.
   }];
   let shapeRule = "return ::koila::rules::inferWindowPool(rule, " # pool # ");";
+  let extraClassDeclaration = baseDeclaration # [{
+    ::koila::KernelWork describeWork(::koila::GetShape getShape);
+  }];
+  let moreDefinitions = [{
+    ::koila::KernelWork $cppClass::describeWork(::koila::GetShape getShape) {
+      return ::koila::rules::describePoolWork(
+          getShape, getOperation()->getResult(0), getKernelSize());
+    }
+  }];
 }
 
 defvar maxPoolArgs = (ins DenseI64ArrayAttr:$dilation,

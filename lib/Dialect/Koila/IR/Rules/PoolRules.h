@@ -4,6 +4,7 @@
 #define KOILA_LIB_DIALECT_KOILA_IR_RULES_POOLRULES_H
 
 #include "OperatorRules.h"
+#include "WorkRules.h"
 #include "koila/Dialect/Koila/IR/PoolOps.h"
 
 namespace koila::rules {

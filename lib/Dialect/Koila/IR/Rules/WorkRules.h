@@ -1,4 +1,5 @@
-//===- WorkRules.h - Multiplications of kernels -----------------*- C++ -*-===//
+//===- WorkRules.h - Work of kernels ------------------------------*- C++
+//-*-===//
 
 #ifndef KOILA_LIB_DIALECT_KOILA_IR_RULES_WORKRULES_H
 #define KOILA_LIB_DIALECT_KOILA_IR_RULES_WORKRULES_H
@@ -18,6 +19,8 @@ KernelWork describeProductWork(GetShape getShape,
 /// Of which the last dim of `lhs` is summed over.
 KernelWork describeMatrixWork(GetShape getShape, mlir::Value lhs,
                               mlir::Value result);
+KernelWork describePoolWork(GetShape getShape, mlir::Value result,
+                            llvm::ArrayRef<int64_t> window);
 KernelWork describeAttentionWork(GetShape getShape, mlir::Value query,
                                  mlir::Value key, mlir::Value value);
 

@@ -7,6 +7,7 @@
 
 #include "../Rules/DataExtents.h"
 #include "../Rules/IndexRules.h"
+#include "koila/Dialect/Koila/IR/FactoryOps.h"
 
 using namespace mlir;
 using namespace koila;
@@ -311,6 +312,23 @@ static std::optional<BatchFact> getIndexBatch(BatchRule &rule,
   return common;
 }
 
+bool indexing::isReadAsRows(Value value) {
+  Operation *op = value.getDefiningOp();
+  if (!isa_and_nonnull<ArangeEndOp, ArangeStartOp, ArangeStartStepOp>(op))
+    return false;
+  auto counts = [&](StringRef name, int64_t from) {
+    Attribute attr = op->getAttr(name);
+    auto number = dyn_cast_or_null<IntegerAttr>(attr);
+    return !attr || (number && number.getInt() == from);
+  };
+  auto isIndex = [](OpOperand &use) {
+    return isa<IndexTensorOp, IndexHackedTwinOp>(use.getOwner()) &&
+           use.getOperandNumber() > 0;
+  };
+  return counts("start", 0) && counts("step", 1) && !value.use_empty() &&
+         llvm::all_of(value.getUses(), isIndex);
+}
+
 Value indexing::getSelectingMask(Operation *op) {
   if (!isa_and_nonnull<IndexTensorOp, IndexHackedTwinOp>(op) ||
       op->getNumOperands() != 2)
@@ -337,6 +355,33 @@ static bool inferSelectedBatch(BatchRule &rule, Value self, const Plan &plan) {
   return true;
 }
 
+/// Whether an index counts the samples, each tile from zero on; then the
+/// result, of which `common` is the batch, has the rows of `self` only where
+/// these are what is counted.
+static bool inferCountedBatch(BatchRule &rule, Value self, ValueRange indices,
+                              const Plan &plan,
+                              const std::optional<BatchFact> &common) {
+  BatchFact fact = rule.fact(self);
+  bool counts = false, isOwn = plan.masks == 0 && common && fact.isAt();
+  for (auto [dim, entry] : llvm::enumerate(plan.entries)) {
+    if (!entry || !indexing::isReadAsRows(indices[entry->operand]) ||
+        rule.fact(indices[entry->operand]).isFree())
+      continue;
+    isOwn &= !counts && fact.dim == static_cast<int64_t>(dim) &&
+             fact.factor == common->factor && entry->info.hasRank() &&
+             entry->info.getRank() == 1 &&
+             proveEqual(rule.tensor(self).dim(dim), entry->info.dim(0)) ==
+                 TriBool::Yes;
+    counts = true;
+  }
+  if (counts && isOwn)
+    rule.setResult(0, *common);
+  else if (counts)
+    indexing::mixSamples(rule,
+                         "the places of samples are counted over the batch");
+  return counts;
+}
+
 void indexing::inferIndexBatch(BatchRule &rule, Value self, ValueRange indices,
                                ArrayRef<bool> mask) {
   Plan plan = makePlan(rule, self, indices, mask);
@@ -349,6 +394,8 @@ void indexing::inferIndexBatch(BatchRule &rule, Value self, ValueRange indices,
   BatchFact fact = rule.fact(self);
   if (!error.empty())
     return mixSamples(rule, error);
+  if (inferCountedBatch(rule, self, indices, plan, common))
+    return;
   if (fact.isFree() && common)
     return rule.setResult(0, *common);
   if (common)

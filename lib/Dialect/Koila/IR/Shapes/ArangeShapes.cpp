@@ -134,16 +134,21 @@ LogicalResult rules::inferArange(ShapeRule &rule) {
   return success();
 }
 
-/// Where bags of equal size begin, each tile counts for itself: embedding_bag
-/// counts within the indices that it gets.
+/// Where bags of equal size begin, and which rows samples are, each tile counts
+/// for itself: who reads that counts within what it gets.
 void rules::inferStepsBatch(BatchRule &rule) {
+  Value numbers = rule.getOp()->getResult(0);
   BatchFact end = rule.argumentFact("end");
-  Value offsets = rule.getOp()->getResult(0);
-  auto size = indexing::getBagSize(rule, offsets);
-  if (!size || !end.isAt() || end.dim >= 0 || end.factor % *size != 0 ||
-      !rule.argumentFact("start").isFree() ||
-      !rule.argumentFact("step").isFree() ||
-      !indexing::isReadAsOffsets(offsets))
+  auto isFixed = [&](StringRef name) {
+    return !rule.getOp()->hasAttr(name) || rule.argumentFact(name).isFree();
+  };
+  std::optional<int64_t> step;
+  if (indexing::isReadAsRows(numbers))
+    step = 1;
+  else if (indexing::isReadAsOffsets(numbers))
+    step = indexing::getBagSize(rule, numbers);
+  if (!step || !end.isAt() || end.dim >= 0 || end.factor % *step != 0 ||
+      !isFixed("start") || !isFixed("step"))
     return mixNumberOfSamples(rule);
-  rule.setResult(0, BatchFact::at(0, end.factor / *size));
+  rule.setResult(0, BatchFact::at(0, end.factor / *step));
 }

@@ -25,6 +25,7 @@
 #include "koila/Interfaces/BackwardOperator.h"
 #include "koila/Interfaces/MutableStorage.h"
 #include "mlir/IR/IRMapping.h"
+#include "llvm/ADT/EquivalenceClasses.h"
 #include "llvm/ADT/MapVector.h"
 #include <map>
 
@@ -119,6 +120,8 @@ private:
   /// By level: what tiles run, what runs whole, and normalisations.
   using Level = std::array<SmallVector<Operation *>, 3>;
   LogicalResult findSegments();
+  std::vector<SmallVector<Operation *>>
+  splitApart(ArrayRef<Operation *> ops) const;
   LogicalResult findOutputs(Segment &segment);
   Value getLeaf(Writer &writer, Value value);
   Value getLocal(Writer &writer, IRMapping &mapping, Value value);
@@ -456,6 +459,38 @@ LogicalResult BackwardSplitter::findOutputs(Segment &segment) {
   return success();
 }
 
+/// Groups of `ops` that share no value with a gradient but weights, as two
+/// towers that meet in the loss; the one that ends last is the first. Tiles of
+/// one hold nothing of another.
+std::vector<SmallVector<Operation *>>
+BackwardSplitter::splitApart(ArrayRef<Operation *> ops) const {
+  llvm::EquivalenceClasses<Operation *> groups;
+  llvm::DenseMap<Value, Operation *> readers;
+  for (Operation *op : ops) {
+    groups.insert(op);
+    for (Value source : getSources(op)) {
+      if (isWeight(source))
+        continue;
+      auto [reader, isNew] = readers.try_emplace(source, op);
+      if (!isNew)
+        groups.unionSets(op, reader->second);
+    }
+  }
+  for (Operation *op : ops)
+    for (Value result : op->getResults())
+      if (Operation *reader = readers.lookup(result))
+        groups.unionSets(op, reader);
+  llvm::MapVector<Operation *, SmallVector<Operation *>> found;
+  for (Operation *op : llvm::reverse(ops))
+    found[groups.getLeaderValue(op)].push_back(op);
+  std::vector<SmallVector<Operation *>> parts;
+  for (auto &[leader, members] : found) {
+    std::reverse(members.begin(), members.end());
+    parts.push_back(std::move(members));
+  }
+  return parts;
+}
+
 LogicalResult BackwardSplitter::findSegments() {
   std::map<unsigned, Level> order;
   for (Operation *op : onPath)
@@ -465,19 +500,24 @@ LogicalResult BackwardSplitter::findSegments() {
         .push_back(op);
   for (auto &[level, kinds] : llvm::reverse(order)) {
     for (bool isWhole : {false, true}) {
-      if (kinds[isWhole].empty())
-        continue;
-      Segment segment;
-      segment.ops = kinds[isWhole];
-      segment.all.insert_range(segment.ops);
-      for (Operation *op : segment.ops)
-        if (!hasOperators(op))
-          segment.set.insert(op);
-      segment.isWhole = isWhole;
-      segment.number = segments++;
-      if (failed(findOutputs(segment)))
-        return failure();
-      plan.push_back({std::move(segment), {}});
+      // What mixes samples runs on the whole batch anyway.
+      std::vector<SmallVector<Operation *>> parts =
+          isWhole ? std::vector{kinds[isWhole]} : splitApart(kinds[isWhole]);
+      for (SmallVector<Operation *> &ops : parts) {
+        if (ops.empty())
+          continue;
+        Segment segment;
+        segment.ops = std::move(ops);
+        segment.all.insert_range(segment.ops);
+        for (Operation *op : segment.ops)
+          if (!hasOperators(op))
+            segment.set.insert(op);
+        segment.isWhole = isWhole;
+        segment.number = segments++;
+        if (failed(findOutputs(segment)))
+          return failure();
+        plan.push_back({std::move(segment), {}});
+      }
     }
     if (!kinds[2].empty())
       plan.push_back({Segment(), kinds[2]});

@@ -408,13 +408,16 @@ LogicalResult PhasePlan::classify(Operation &op) {
     tiled.push_back(&op);
     tiledSet.insert(&op);
     // What counts within a tile means nothing outside of it.
-    bool isOffsets = llvm::all_of(op.getResults(), indexing::isReadAsOffsets);
+    bool isCounted = llvm::all_of(op.getResults(), [](Value result) {
+      return indexing::isReadAsOffsets(result) ||
+             indexing::isReadAsRows(result);
+    });
     // What a mask selects is no range of rows, which could cross; where no
     // gradient flows each phase selects it again.
     bool isSelected = llvm::any_of(op.getResults(), [&](Value result) {
       return batch.lookup(result).isSelected();
     });
-    if (isView || isOffsets ||
+    if (isView || isCounted ||
         (isSelected && isMemoryEffectFree(&op) && !makesGradient(&op)))
       repeated.insert(&op);
     return success();

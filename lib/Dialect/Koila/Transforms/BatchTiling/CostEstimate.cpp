@@ -38,7 +38,7 @@ int64_t CostEstimate::getBytes(Value value) const {
   return bytesOf[value] = static_cast<int64_t>(std::min(bytes, 1e15));
 }
 
-/// By multiplications and by bytes moved. Weights are small, and read once.
+/// By arithmetic and by bytes moved. Weights are small, and read once.
 double CostEstimate::getTime(Operation *op) const {
   auto [known, isNew] = timeOf.try_emplace(op, 0);
   if (!isNew)
@@ -53,7 +53,7 @@ double CostEstimate::getTime(Operation *op) const {
   if (auto worker = dyn_cast<KernelWorkInterface>(op)) {
     KernelWork work =
         worker.describeWork([&](Value value) { return getShape(value); });
-    time += table.getMultiplication(work.family) * work.multiplications;
+    time += table.getOperation(work.family) * work.operations;
   }
   return timeOf[op] = time;
 }

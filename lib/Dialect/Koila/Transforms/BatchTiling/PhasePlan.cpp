@@ -160,6 +160,12 @@ unsigned PhasePlan::getSegmentTime(Operation *op) {
       if (!isUnread(member, read))
         time = std::max(time, getTime(read, isInBody(member)));
     }
+  // Tiles of one segment hold nothing of another.
+  if (isInBody(op)) {
+    if (lastSegmentTime)
+      time = std::max(time, *lastSegmentTime + 1);
+    lastSegmentTime = time;
+  }
   return segmentTimes[number] = time;
 }
 
@@ -405,6 +411,7 @@ void PhasePlan::placeOperations() {
   phaseOf.clear();
   slotOf.clear();
   segmentTimes.clear();
+  lastSegmentTime.reset();
   for (Operation &op : function.getFunctionBody().front()) {
     if (skipped.contains(&op))
       continue;

@@ -293,6 +293,8 @@ private:
   llvm::DenseMap<mlir::Attribute, llvm::SmallVector<mlir::Operation *>>
       segments;
   llvm::DenseMap<mlir::Attribute, unsigned> segmentTimes;
+  /// Of the last segment in tiles that has a time.
+  std::optional<unsigned> lastSegmentTime;
   /// Operations of each phase; those that are repeated only where needed.
   llvm::SmallVector<llvm::SmallPtrSet<mlir::Operation *, 16>> bodies;
 };
