@@ -111,6 +111,29 @@ def wide_stem():
 
 
 @case
+def deep_supervision():
+    """A loss behind each of three blocks: what mixes samples does so at three levels."""
+
+    class Supervised(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.blocks = nn.ModuleList(
+                nn.Sequential(nn.Conv2d(i, 6, 3, padding=1), nn.BatchNorm2d(6), nn.ReLU())
+                for i in (3, 6, 6)
+            )
+            self.heads = nn.ModuleList(nn.Linear(6, 5) for _ in range(3))
+
+        def forward(self, x: Tensor, y: Tensor) -> Tensor:
+            losses = []
+            for block, head in zip(self.blocks, self.heads, strict=True):
+                x = block(x)
+                losses.append(F.cross_entropy(head(x.mean((2, 3))), y))
+            return 0.2 * losses[0] + 0.3 * losses[1] + losses[2]
+
+    return Supervised(), images(3, 8, 8, classes=5)
+
+
+@case
 def inverted_residuals():
     class Inverted(nn.Sequential):
         def forward(self, x: Tensor) -> Tensor:

@@ -425,6 +425,9 @@ void PhasePlan::placeOperations() {
       time = std::max(effects, time);
     if (isWhole && !isPure(op))
       effects = time;
+    // What waits for an effect is waited for by the rest of its segment.
+    if (isWhole && isInSegment(&op))
+      segmentTimes[op.getAttr(kSegmentAttr)] = time;
     (isInBody(&op) ? phaseOf : slotOf)[&op] = time;
   }
 }
