@@ -4,6 +4,18 @@ whose gradients are made in one layout."""
 import torch
 import torch.nn.functional as F
 
+
+@torch.jit.script
+def split_list(x):
+    """A list, which tracing keeps."""
+    return [x[:, :2] * 2, x[:, 2:]]
+
+
+def read_lists(x, y):
+    (first, rest), (other, _) = split_list(x), split_list(y)
+    return first * other + rest.sum(1, keepdim=True) * other
+
+
 CASES = {
     **{
         f"{name}_{reduction}": (
@@ -176,12 +188,49 @@ CASES = {
         )
         for reduce, include in (("sum", False), ("amax", True), ("amin", False))
     },
+    # Indices that name whole rows.
+    "scatter_rows": (
+        lambda x, i, y: x.scatter_reduce(
+            0, i[:, None].expand(-1, 32), y, "amax", include_self=False
+        ),
+        (32,),
+        ("int 1",),
+        (32,),
+    ),
+    "scatter_rows_sum": (
+        lambda x, i, y: x.scatter_reduce(0, i[:, None].expand(-1, 32), y, "sum"),
+        (32,),
+        ("int 1",),
+        (32,),
+    ),
+    "gather_rows": (
+        lambda x, i: x.gather(0, i[:, None].expand(-1, 32)),
+        (32,),
+        ("int 1",),
+    ),
+    "lists": (read_lists, (4, 6), (4, 6)),
     # Both gradients of the product are added to views: they go when its node ends.
     "mul_stacked": (lambda x, y: torch.stack([x, y, x * y]), (4, 6), (4, 6)),
     "einsum_heads": (
         lambda x, y: torch.einsum("bihd,bjhd->bhij", x, y),
         (4, 2, 6),
         (5, 2, 6),
+    ),
+    "einsum_sums_right": (
+        lambda x, y: torch.einsum("bed,bke->bd", x, y),
+        (4, 6),
+        (2, 4),
+    ),
+    "einsum_sums_left": (
+        lambda x, y: torch.einsum("bikd,bdj->bij", x, y),
+        (4, 2, 6),
+        (6, 5),
+    ),
+    "einsum_sums_third": (
+        lambda x, y, z: torch.einsum("bij,bjk,bklm->bil", x, y, z),
+        (4, 6),
+        (6, 3),
+        (3, 5, 2),
     ),
     "einsum_mix": (
         lambda x, y: torch.einsum("bhij,bjhd->bihd", x, y),

@@ -49,7 +49,8 @@ public:
     /// Whether a new tensor is handed on as a view of it, which the engine does
     /// not add to in place.
     bool isViewed = false;
-    /// The bytes of a new tensor where its storage is larger than it.
+    /// The bytes of a new tensor where its storage has others than it has
+    /// elements: more, or fewer where it is expanded.
     int64_t storageBytes = 0;
   };
   /// A new tensor, or a view of a new tensor.

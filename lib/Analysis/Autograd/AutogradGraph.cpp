@@ -138,6 +138,66 @@ void PeakMemoryAnalysis::Impl::collectGradients() {
   });
 }
 
+/// What was put into the list or tuple that `result` is taken out of; null
+/// where that is not known.
+static OpOperand *getPutIn(OpResult result) {
+  Operation *op = result.getOwner();
+  int64_t index = result.getResultNumber();
+  if (auto element = dyn_cast<ElementOp>(op)) {
+    auto at = dyn_cast<IntegerAttr>(element.getAt());
+    if (!at)
+      return nullptr;
+    index = at.getInt();
+  } else if (!isa<UnpackOp>(op)) {
+    return nullptr;
+  }
+  auto made = op->getOperand(0).getDefiningOp<ConstructOp>();
+  if (!made || made->getBlock() != op->getBlock() ||
+      made.getContainer() == Container::Dict ||
+      (made.getContainer() == Container::List && isOrdered(made)))
+    return nullptr;
+  int64_t size = made->getNumOperands();
+  index += index < 0 ? size : 0;
+  return index >= 0 && index < size ? &made->getOpOperand(index) : nullptr;
+}
+
+Value PeakMemoryAnalysis::Impl::skipContainers(Value value) {
+  while (auto result = dyn_cast<OpResult>(value)) {
+    OpOperand *element = getPutIn(result);
+    if (!element)
+      break;
+    value = element->get();
+  }
+  return value;
+}
+
+bool PeakMemoryAnalysis::Impl::handsOnElements(Operation &op) const {
+  return isa<UnpackOp, ElementOp>(op) &&
+         llvm::all_of(op.getResults(), [&](OpResult result) {
+           // What is written in place has records of its own.
+           const Storage *entry = storage.lookup(result);
+           return !gradients->wants(result) ||
+                  (isa<TensorType>(result.getType()) && getPutIn(result) &&
+                   entry && !writesOf.contains(entry) &&
+                   !unmodelledWrites.contains(entry));
+         });
+}
+
+void PeakMemoryAnalysis::Impl::handOnRecords(Operation &op, Run &run) const {
+  for (OpResult result : op.getResults()) {
+    // The element may have had its last use before.
+    auto list = run.recordOf.find(op.getOperand(0));
+    if (!gradients->wants(result) || list == run.recordOf.end())
+      continue;
+    unsigned index = getPutIn(result)->getOperandNumber();
+    for (const Run::Edge &edge : run.records[list->second].edges)
+      if (edge.operand == index && edge.record) {
+        run.recordOf[result] = *edge.record;
+        ++run.records[*edge.record].holders;
+      }
+  }
+}
+
 void PeakMemoryAnalysis::Impl::addRecord(Operation &op, const SavedRule &rule,
                                          Run &run) const {
   auto wants = [&](Value value) { return wantsNow(value, run); };
@@ -183,17 +243,18 @@ void PeakMemoryAnalysis::Impl::addRecord(Operation &op, const SavedRule &rule,
   for (auto [index, operand] : llvm::enumerate(op.getOperands())) {
     if (!wants(operand))
       continue;
-    if (operand.getDefiningOp<LeafOp>()) {
-      holdLeaf(record, storage.lookup(operand), run);
-      SmallVector<size_t, 1> &to = run.recordsTo[operand];
+    Value made = skipContainers(operand);
+    if (made.getDefiningOp<LeafOp>()) {
+      holdLeaf(record, storage.lookup(made), run);
+      SmallVector<size_t, 1> &to = run.recordsTo[made];
       llvm::erase_if(
           to, [&](size_t other) { return run.records[other].holders == 0; });
       to.push_back(number);
     }
-    auto made = run.recordOf.find(operand);
+    auto known = run.recordOf.find(operand);
     std::optional<size_t> from;
-    if (made != run.recordOf.end()) {
-      hold(*(from = made->second));
+    if (known != run.recordOf.end()) {
+      hold(*(from = known->second));
       if (index == 0 && isTied && !isWrite)
         record.isViewed |= run.records[*from].isViewed;
     }
@@ -201,7 +262,7 @@ void PeakMemoryAnalysis::Impl::addRecord(Operation &op, const SavedRule &rule,
       hold(latest->second);
       record.edges.push_back({0, base, latest->second});
     } else {
-      record.edges.push_back({static_cast<unsigned>(index), operand, from});
+      record.edges.push_back({static_cast<unsigned>(index), made, from});
     }
   }
   for (Value result : op.getResults())

@@ -44,7 +44,7 @@ PeakMemoryAnalysis::Impl::BackwardSimulation::make(ConcreteTensor shape,
     return {tensors.size() - 1, std::move(shape)};
   }
   const Storage *entry = getEntry(op, operand);
-  int64_t size = std::max(shape.numBytes(), storageBytes);
+  int64_t size = storageBytes > 0 ? storageBytes : shape.numBytes();
   run.live[entry] = size;
   run.liveBytes += size;
   if (run.detailed && !run.timeline.empty())
@@ -564,7 +564,7 @@ void PeakMemoryAnalysis::Impl::BackwardSimulation::execute(Value loss,
   }
   ++tensors[first.tensor].holders;
   size_t last = made->second;
-  auto result = dyn_cast<OpResult>(loss);
+  auto result = dyn_cast<OpResult>(skipContainers(loss));
   unsigned number = result && result.getOwner() == run.records[last].op
                         ? result.getResultNumber()
                         : 0;

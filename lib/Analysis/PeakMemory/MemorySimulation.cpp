@@ -396,6 +396,18 @@ static bool movesElements(Operation &op) {
   return opaque && getElementFlow(opaque);
 }
 
+/// Whether the first result is an operand, of which nothing is written, as of a
+/// dropout outside training.
+static bool isAlias(Operation &op, const DimAnalysis &dims) {
+  auto memory = dyn_cast<MemoryRuleInterface>(op);
+  if (!memory)
+    return false;
+  auto facts = [&](Value value) { return dims.lookup(value); };
+  StorageRule rule(&op, facts);
+  memory.describeStorage(rule);
+  return rule.getResults().front().kind == StorageFact::Kind::Alias;
+}
+
 void PeakMemoryAnalysis::Impl::runOperation(Operation &op, Run &run) const {
   boundExtents(op, run);
   auto lookup = [&](Value value) { return getConcrete(value, run); };
@@ -417,8 +429,9 @@ void PeakMemoryAnalysis::Impl::runOperation(Operation &op, Run &run) const {
       workspace.setBound("what it writes into is not contiguous; a tensor "
                          "beside it is counted");
   }
+  bool isHandedOn = isRecorded && handsOnElements(op);
   // Containers hold what others made.
-  if (rule && isRecorded &&
+  if (rule && isRecorded && !isHandedOn &&
       llvm::any_of(op.getResultTypes(), llvm::IsaPred<TensorType>))
     rule.describeSaved(workspace);
   auto gradient = dyn_cast<LeafGradOp>(op);
@@ -438,7 +451,7 @@ void PeakMemoryAnalysis::Impl::runOperation(Operation &op, Run &run) const {
   // In place is how the program has it.
   auto torchOp = dyn_cast<TorchOperatorInterface>(op);
   if (torchOp && torchOp.isTied() && !isOrderedWrite(&op) &&
-      !storage.mayReuse(&op)) {
+      !storage.mayReuse(&op) && !isAlias(op, dims)) {
     // A view would keep all of what it is a view of.
     const Storage *written = storage.lookup(op.getOperand(0));
     auto result = getConcrete(op.getResult(0), run);
@@ -487,7 +500,9 @@ void PeakMemoryAnalysis::Impl::runOperation(Operation &op, Run &run) const {
   bool moves = births.contains(&op) || transient > 0 || deaths.contains(&op);
   if (isNoted && moves)
     record(op, transient, run);
-  if (isRecorded)
+  if (isHandedOn)
+    handOnRecords(op, run);
+  else if (isRecorded)
     addRecord(op, workspace, run);
 }
 

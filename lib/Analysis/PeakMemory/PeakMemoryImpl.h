@@ -221,6 +221,13 @@ struct PeakMemoryAnalysis::Impl {
   void checkUnrecorded(mlir::Operation &op);
   /// Notes what `op`, which is recorded, saves and keeps.
   void addRecord(mlir::Operation &op, const SavedRule &rule, Run &run) const;
+  /// Whether `op` takes tensors out of a list or tuple, each with the record that
+  /// it had when it was put in.
+  bool handsOnElements(mlir::Operation &op) const;
+  /// Gives the results of such an operation these records.
+  void handOnRecords(mlir::Operation &op, Run &run) const;
+  /// The value that `value` is, before it was put into lists and tuples.
+  static mlir::Value skipContainers(mlir::Value value);
   /// Lets the record keep `entry` as long as it is there.
   void holdLeaf(Run::Record &record, const Storage *entry, Run &run) const;
   /// What is known of the records of results of `op`, which runs again.

@@ -223,23 +223,80 @@ static std::optional<Operands> readOperands(WorkspaceRule &rule) {
   return operands;
 }
 
-/// The dims over which the product of `left` and `right` is summed: those of
-/// which no operand is left. None if one of both is summed before.
-static std::optional<SmallVector<int64_t>>
-getSums(WorkspaceRule &rule, const Factor &left, const Factor &right,
-        int64_t resultRank, MutableArrayRef<int64_t> counts) {
-  SmallVector<int64_t> sums;
+namespace {
+/// What is summed of the product of two operands: the dims of which no operand
+/// is left. What only one of both has is summed before, into a new tensor.
+struct Sums {
+  SmallVector<int64_t> dims;
+  int64_t left = 0, right = 0;
+};
+} // namespace
+
+/// The sum of `factor` over `dims`, which stay with an extent of one: its
+/// bytes. None where it holds more.
+static std::optional<int64_t> sumBefore(WorkspaceRule &rule, Factor &factor,
+                                        ArrayRef<int64_t> dims) {
+  if (dims.empty())
+    return 0;
+  ConcreteTensor before{factor.dims, factor.type};
+  ConcreteTensor sum = before;
+  for (int64_t dim : dims)
+    sum.dims[dim] = 1;
+  if (!kernels::isPlain(factor.type) ||
+      kernels::getPartialBytes(rule, before, sum) > 0)
+    return std::nullopt;
+  factor.dims = sum.dims;
+  factor.strides = *sum.getStrides();
+  return sum.numBytes();
+}
+
+/// `left` and `right` are those that are multiplied afterwards. None where what
+/// a sum holds is not known, and then the rule says so; `isMade` if `left` is
+/// the product of others.
+static std::optional<Sums> getSums(WorkspaceRule &rule, Factor &left,
+                                   Factor &right, int64_t resultRank,
+                                   MutableArrayRef<int64_t> counts,
+                                   bool isMade = false) {
+  Sums sums;
+  SmallVector<int64_t> ofLeft, ofRight;
   for (int64_t dim = resultRank; dim < left.getRank(); ++dim) {
     bool isLeft = left.dims[dim] != 1, isRight = right.dims[dim] != 1;
     if (isLeft && isRight) {
       if (--counts[dim] == 1)
-        sums.push_back(dim);
+        sums.dims.push_back(dim);
     } else if (counts[dim] == 1 && (isLeft || isRight)) {
-      rule.setInexact("einsum sums an operand before the product");
-      return std::nullopt;
+      (isLeft ? ofLeft : ofRight).push_back(dim);
+      counts[dim] = 0;
     }
   }
+  auto leftBytes = sumBefore(rule, left, ofLeft),
+       rightBytes = sumBefore(rule, right, ofRight);
+  // The product of others would be gone after its sum.
+  if (!leftBytes || !rightBytes || (isMade && *leftBytes > 0)) {
+    rule.setInexact("einsum sums an operand before the product");
+    return std::nullopt;
+  }
+  sums.left = *leftBytes;
+  sums.right = *rightBytes;
   return sums;
+}
+
+/// The product of what has been summed: autograd keeps a sum where it would
+/// keep the operand.
+static std::optional<PairProduct> multiply(WorkspaceRule &rule,
+                                           const Factor &left,
+                                           const Factor &right,
+                                           const Sums &sums) {
+  auto product = multiply(rule, left, right, sums.dims);
+  if (!product)
+    return std::nullopt;
+  MatmulCopies &copies = product->copies;
+  copies.bytes += sums.left + sums.right;
+  if (copies.left == 0)
+    copies.left = sums.left;
+  if (copies.right == 0)
+    copies.right = sums.right;
+  return product;
 }
 
 static SmallVector<int64_t> countOperands(ArrayRef<Factor> factors) {
@@ -254,7 +311,7 @@ namespace {
 /// One product of a chain.
 struct Step {
   Factor left, right;
-  SmallVector<int64_t> sums;
+  Sums sums;
   PairProduct product;
   bool isLeftTrained = false, isRightTrained = false;
   /// Of what was multiplied before, and what autograd keeps that is no operand.
@@ -281,8 +338,10 @@ static std::optional<std::vector<Step>> getSteps(WorkspaceRule &rule,
   std::vector<Step> steps;
   Factor left = factors.front();
   bool isLeftTrained = rule.wantsGradient(op.getTensors().front());
-  for (auto [index, right] : llvm::enumerate(factors.drop_front())) {
-    auto sums = getSums(rule, left, right, operands.resultRank, counts);
+  for (auto [index, factor] : llvm::enumerate(factors.drop_front())) {
+    Factor right = factor;
+    auto sums = getSums(rule, left, right, operands.resultRank, counts,
+                        /*isMade=*/index > 0);
     auto product = sums ? multiply(rule, left, right, *sums) : std::nullopt;
     if (!product)
       return std::nullopt;
@@ -333,7 +392,7 @@ static void describeChain(WorkspaceRule &rule, const Operands &operands,
 /// None where what the product of two tensors copies is not known.
 static std::optional<PairProduct> getProduct(WorkspaceRule &rule,
                                              const Operands &operands) {
-  const Factor &left = operands.factors[0], &right = operands.factors[1];
+  Factor left = operands.factors[0], right = operands.factors[1];
   SmallVector<int64_t> counts = countOperands(operands.factors);
   auto sums = getSums(rule, left, right, operands.resultRank, counts);
   return sums ? multiply(rule, left, right, *sums) : std::nullopt;
@@ -405,6 +464,8 @@ private:
   kernels::BackwardReplay steps;
   const Labels &labels;
   SmallVector<int> order;
+  /// Whether an operand has a dim of one element.
+  bool hasOnes = false;
   /// The gradient that arrives, and what is freed when it goes.
   ConcreteTensor arrived;
   int64_t releasable = 0;
@@ -431,11 +492,16 @@ ConcreteTensor ChainBackward::multiply(Factor lhs, Factor rhs, bool isLeft,
 
 void ChainBackward::give(unsigned operand, const ConcreteTensor &made) {
   SmallVector<int64_t> strides;
+  ConcreteTensor self = steps.read(operand);
   auto all = made.getStrides();
-  for (int label : labels.factors[operand])
-    strides.push_back((*all)[llvm::find(order, label) - order.begin()]);
-  steps.give(operand, kernels::withStrides(steps.read(operand), strides),
-             /*isViewed=*/true);
+  for (auto [label, extent] :
+       llvm::zip_equal(labels.factors[operand], self.dims)) {
+    auto place = llvm::find(order, label) - order.begin();
+    // The gradient of a sum is expanded.
+    strides.push_back(made.dims[place] == extent ? (*all)[place] : 0);
+  }
+  rule.setNew(operand, kernels::withStrides(std::move(self), strides),
+              /*isViewed=*/true, made.numBytes());
 }
 
 /// Whether there is a step before it that wants a gradient.
@@ -445,9 +511,17 @@ bool ChainBackward::runStep(const Step &step, unsigned index) {
     return false;
   };
   auto seen = arrived.getStrides();
-  if (step.sums.empty() || !seen)
+  ArrayRef<int64_t> sums = step.sums.dims;
+  // Where operands have dims of one element, rows and columns of one have the
+  // strides that a view makes of theirs, and those decide what is copied.
+  auto isNarrow = [](const Factor &factor) {
+    return llvm::is_contained(ArrayRef(factor.dims).drop_front(), 1);
+  };
+  if (sums.empty() || !seen ||
+      (hasOnes &&
+       (isNarrow(step.product.left) || isNarrow(step.product.right))))
     return fail();
-  Groups groups = getGroups(step.left, step.right, step.sums);
+  Groups groups = getGroups(step.left, step.right, sums);
   const Factor &left = groups.isSwapped ? step.right : step.left;
   const Factor &right = groups.isSwapped ? step.left : step.right;
   ConcreteTensor permuted{{}, arrived.elementType};
@@ -466,21 +540,27 @@ bool ChainBackward::runStep(const Step &step, unsigned index) {
   ConcreteTensor folded =
       steps.reshape(kernels::withStrides(permuted, moved), flat, isCopied);
   auto strides = folded.getStrides();
-  // When PyTorch copies it is not known.
-  if (isCopied || !strides)
+  if (!strides)
     return fail();
+  // The fold has a node of its own, which what arrived ends with.
+  if (isCopied) {
+    steps.AllocationTrace::free(releasable);
+    releasable = folded.numBytes();
+  }
   Factor gradient{flat, *strides, arrived.elementType};
   bool wantsLeft = groups.isSwapped ? step.isRightTrained : step.isLeftTrained;
   bool wantsRight = groups.isSwapped ? step.isLeftTrained : step.isRightTrained;
   std::optional<ConcreteTensor> ofLeft, ofRight;
   if (wantsRight)
-    ofRight = multiply(blas::transpose(step.product.left), gradient,
-                       /*isLeft=*/true,
-                       {groups.both, step.sums, groups.onlyRight}, right);
+    ofRight = multiply(
+        blas::transpose(step.product.left), gradient,
+        /*isLeft=*/true,
+        {groups.both, SmallVector<int64_t>(sums), groups.onlyRight}, right);
   if (wantsLeft)
-    ofLeft = multiply(gradient, blas::transpose(step.product.right),
-                      /*isLeft=*/false,
-                      {groups.both, groups.onlyLeft, step.sums}, left);
+    ofLeft = multiply(
+        gradient, blas::transpose(step.product.right),
+        /*isLeft=*/false,
+        {groups.both, groups.onlyLeft, SmallVector<int64_t>(sums)}, left);
   if (groups.isSwapped)
     std::swap(ofLeft, ofRight);
   // The factor on the right may live for this node alone.
@@ -503,15 +583,14 @@ void ChainBackward::run() {
   auto operands = readOperands(rule);
   auto chain = operands ? getSteps(rule, *operands) : std::nullopt;
   for (unsigned operand = 0; operand < labels.factors.size(); ++operand)
-    // Dims of one element are grouped by what PyTorch takes their strides for.
-    if (llvm::is_contained(steps.read(operand).dims, 1))
-      return koila::detail::describeUnknownBackward(rule);
+    hasOnes |= llvm::is_contained(steps.read(operand).dims, 1);
   arrived = steps.getGradient();
   auto strides = arrived.getStrides();
   if (!chain || !strides)
     return koila::detail::describeUnknownBackward(rule);
   arrived.dims.resize(order.size(), 1);
-  strides->resize(order.size(), 1);
+  // What was summed comes back by a view, as dims of one element at the end.
+  strides->resize(order.size(), strides->empty() ? 1 : strides->back());
   arrived = kernels::withStrides(arrived, strides);
   releasable = rule.getReleasableBytes();
   for (size_t index = chain->size(); index-- > 0;)

@@ -120,14 +120,18 @@ static void giveSelected(BackwardReplay &steps, unsigned source, int64_t dim) {
   steps.give(source, read);
 }
 
-/// Whether rows that an expanded index names are written in the order of their
-/// places. Source: can_use_expanded_index_path in
-/// native/TensorAdvancedIndexing.cpp.
-static bool mayBeSorted(const ConcreteTensor &index, int64_t dim,
-                        int64_t rank) {
+/// Whether half types may be summed in a buffer, since an expanded index names
+/// whole rows, which are written in their order. That order is in memory which
+/// PyTorch's allocator does not hand out. Sources: can_use_expanded_index_path
+/// in native/TensorAdvancedIndexing.cpp, cpu_scatter_reduce_expanded_index in
+/// native/cpu/ScatterGatherKernel.cpp.
+static bool mayBeBuffered(const ConcreteTensor &gradient,
+                          const ConcreteTensor &index, int64_t dim,
+                          int64_t rank) {
   constexpr int64_t kFewColumns = 16;
   bool isFirst = dim == 0 || dim == -rank;
-  return isFirst && !index.contiguous && index.dims.size() > 1 &&
+  return isHalf(gradient.elementType) && isFirst && !index.contiguous &&
+         index.dims.size() > 1 &&
          index.numElements() >= kFewColumns * index.dims[0];
 }
 
@@ -238,9 +242,7 @@ static void describeScatterReduce(BackwardRule &rule, BackwardReplay &steps,
                    steps.read(0), steps.read(1), steps.read(2)};
   // Only the part of the source that the index names is read.
   if (of.index.dims != of.source.dims || of.index.numElements() == 0 ||
-      !of.index.elementType.isInteger(64) ||
-      !isPlain(of.gradient.elementType) ||
-      mayBeSorted(of.index, op.getDim(), of.self.dims.size()))
+      !of.index.elementType.isInteger(64) || !isPlain(of.gradient.elementType))
     return koila::detail::describeUnknownBackward(rule);
   StringRef reduce = op.getReduce();
   if (reduce == "sum")
@@ -436,7 +438,8 @@ void rules::describeIndexBackward(BackwardRule &rule) {
       .Case<GatherOp>([&](GatherOp op) {
         ConcreteTensor index = steps.read(1);
         if (!index.elementType.isInteger(64) ||
-            mayBeSorted(index, op.getDim(), steps.read(0).dims.size()))
+            mayBeBuffered(gradient, index, op.getDim(),
+                          steps.read(0).dims.size()))
           return giveUp();
         steps.giveScattered(0);
       })
@@ -451,7 +454,7 @@ void rules::describeIndexBackward(BackwardRule &rule) {
         // What broadcasts is summed in another node.
         if (!op.getDim() || self.dims.size() != index.dims.size() ||
             llvm::any_of(llvm::seq(self.dims.size()), isOther) ||
-            mayBeSorted(index, *op.getDim(), self.dims.size()))
+            mayBeBuffered(gradient, index, *op.getDim(), self.dims.size()))
           return giveUp();
         steps.giveScattered(0);
       })
