@@ -174,18 +174,38 @@ void PeakMemoryAnalysis::Impl::BackwardSimulation::accumulate(
     run.lent[given] = {run.live.lookup(given)};
 }
 
-void PeakMemoryAnalysis::Impl::BackwardSimulation::skip(const Run::Edge &edge) {
+bool PeakMemoryAnalysis::Impl::BackwardSimulation::isAbsent(size_t index) {
+  auto [known, isNew] = absent.try_emplace(index, false);
+  const Run::Record &record = run.records[index];
+  if (isNew && record.kind == Run::Record::Kind::Operation &&
+      isa<TorchOperatorInterface>(record.op) && record.edges.size() == 1 &&
+      record.edges.front().operand == 0)
+    known->second = impl.returnsOperand(*record.op, run);
+  return known->second;
+}
+
+const PeakMemoryAnalysis::Impl::Run::Edge &
+PeakMemoryAnalysis::Impl::BackwardSimulation::follow(const Run::Edge &edge) {
+  const Run::Edge *found = &edge;
+  while (found->record && isAbsent(*found->record))
+    found = &run.records[*found->record].edges.front();
+  return *found;
+}
+
+void PeakMemoryAnalysis::Impl::BackwardSimulation::skip(const Run::Edge &from) {
+  const Run::Edge &edge = follow(from);
   Leaf leaf = getLeaf(edge);
   if (leaf && --leaves[leaf].missing == 0 && leaves[leaf].sum)
     ready.emplace_back(leaf, &edge);
 }
 
 void PeakMemoryAnalysis::Impl::BackwardSimulation::deliver(
-    const Run::Edge &edge, Gradient gradient, Operation &op) {
+    const Run::Edge &from, Gradient gradient, Operation &op) {
+  const Run::Edge &edge = follow(from);
   if (Leaf leaf = getLeaf(edge)) {
     Pending &pending = leaves[leaf];
     std::optional<Gradient> before = std::exchange(pending.sum, std::nullopt);
-    pending.sum = before ? add(*before, gradient, op, edge.operand) : gradient;
+    pending.sum = before ? add(*before, gradient, op, from.operand) : gradient;
     if (--pending.missing == 0)
       ready.emplace_back(leaf, &edge);
     return;
@@ -196,7 +216,7 @@ void PeakMemoryAnalysis::Impl::BackwardSimulation::deliver(
     result = made.getResultNumber();
   auto [place, isFirst] = waiting.try_emplace({*edge.record, result}, gradient);
   if (!isFirst)
-    place->second = add(place->second, gradient, op, edge.operand);
+    place->second = add(place->second, gradient, op, from.operand);
 }
 
 //===----------------------------------------------------------------------===//
@@ -451,8 +471,8 @@ void PeakMemoryAnalysis::Impl::BackwardSimulation::runNode(size_t index) {
         run.live.lookup(bytes[tensors[arrived.front()->tensor].bytes].entry));
   rule.setSavedBytes(getSavedBytes(run.records[index]));
   for (const Run::Edge &edge : run.records[index].edges)
-    if (Leaf leaf = getLeaf(edge);
-        leaf && hasGradient(leaf, edge) && leaves[leaf].missing == 1)
+    if (Leaf leaf = getLeaf(follow(edge));
+        leaf && hasGradient(leaf, follow(edge)) && leaves[leaf].missing == 1)
       rule.setAccumulated(edge.operand);
   if (auto memory = dyn_cast<MemoryRuleInterface>(op))
     memory.describeBackward(rule);
@@ -515,7 +535,8 @@ PeakMemoryAnalysis::Impl::BackwardSimulation::findReachable(size_t last) {
   std::vector<size_t> found{last};
   llvm::DenseSet<size_t> seen{last};
   for (size_t next = 0; next < found.size(); ++next)
-    for (const Run::Edge &edge : run.records[found[next]].edges) {
+    for (const Run::Edge &from : run.records[found[next]].edges) {
+      const Run::Edge &edge = follow(from);
       if (edge.record && seen.insert(*edge.record).second)
         found.push_back(*edge.record);
       if (Leaf leaf = getLeaf(edge))
@@ -563,8 +584,11 @@ void PeakMemoryAnalysis::Impl::BackwardSimulation::execute(Value loss,
     first = make(*shape, root, 0);
   }
   ++tensors[first.tensor].holders;
-  size_t last = made->second;
-  auto result = dyn_cast<OpResult>(skipContainers(loss));
+  // Of an operation that gave its operand back there is no node.
+  const Run::Edge asked{0, skipContainers(loss), made->second};
+  const Run::Edge &start = follow(asked).record ? follow(asked) : asked;
+  size_t last = *start.record;
+  auto result = dyn_cast<OpResult>(start.value);
   unsigned number = result && result.getOwner() == run.records[last].op
                         ? result.getResultNumber()
                         : 0;

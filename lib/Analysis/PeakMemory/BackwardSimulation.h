@@ -63,6 +63,10 @@ private:
               llvm::ArrayRef<std::optional<Gradient>> arrived);
   /// The engine's sum over dims that the operand does not have, and its cast.
   void fit(Gradient &gradient, const Run::Edge &edge, mlir::Operation &op);
+  /// Whether PyTorch made no node, since the operation gave its operand back.
+  bool isAbsent(size_t index);
+  /// The edge that stands for `edge` once such records are passed over.
+  const Run::Edge &follow(const Run::Edge &edge);
   /// No gradient comes by this edge.
   void skip(const Run::Edge &edge);
   void deliver(const Run::Edge &edge, Gradient gradient, mlir::Operation &op);
@@ -113,6 +117,8 @@ private:
     std::optional<Gradient> sum;
   };
   llvm::DenseMap<Leaf, Pending> leaves;
+  /// What isAbsent() said, by record.
+  llvm::DenseMap<size_t, bool> absent;
   /// Gradients that were added to others: they go when their node ends.
   llvm::SmallVector<Gradient> added;
   /// Weights whose gradient is complete, in order.

@@ -112,8 +112,12 @@ static void viewPartsBack(BackwardRule &rule, BackwardReplay &steps) {
 static void castBack(BackwardRule &rule, BackwardReplay &steps) {
   ConcreteTensor self = steps.read(0);
   const ConcreteTensor &gradient = steps.getGradient();
-  if (self.elementType == gradient.elementType)
-    return rule.forwardGrad(0);
+  if (self.elementType == gradient.elementType) {
+    // What is no copy has no node; whether it is one, storages tell.
+    if (isa<CloneTensorOp, ToCopyOp>(rule.getOp()))
+      return rule.forwardGrad(0);
+    return rule.setAbsent(0);
+  }
   if (isa<ComplexType>(self.elementType) ||
       isa<ComplexType>(gradient.elementType))
     return rule.setInexact("gradients that are complex numbers");
