@@ -3,15 +3,17 @@
 
 Usage: convolution_gradients.py --counter LIBRARY [--koila-opt PATH]
            [--count N] [--seed S] [--threads 1,2] [--type NAME,...] [--control]
-           [--least SHARE]
+           [--least SHARE] [--turned]
 
 Each convolution, of one, two or three dims, plain or transposed, contiguous or
 channels-last, has a module and a file of its own; the loss is the mean of the
 squares of its result. As in backward_nodes.py a hook before each autograd node
 reads the allocator. A figure that koila calls exact must be the measured one,
-and no other may be less than that. --control predicts another batch than runs.
-With --least that share of the convolutions must be exact of which koila knows
-the kernels: all of them with AVX-512, and those of contiguous tensors with AVX2.
+and no other may be less than that. With --turned the images are of one dim, and
+transposed, as those are that have their channels last. --control predicts another
+batch than runs. With --least that share of the convolutions must be exact of which
+koila knows the kernels: all of them with AVX-512, and those of contiguous tensors
+with AVX2.
 """
 
 import argparse
@@ -43,15 +45,17 @@ class Module(torch.nn.Module):
     """CONVOLUTION of an input that a weight scales, unless no gradient of the
     input is wanted."""
 
-    def __init__(self, convolution, channels, rank, wants_input, last):
+    def __init__(self, convolution, channels, rank, wants_input, last, turned=False):
         super().__init__()
         self.convolution = convolution
         self.scale = torch.nn.Parameter(
             torch.ones(1, channels, *[1] * rank), requires_grad=wants_input
         )
-        self.last = last
+        self.last, self.turned = last, turned
 
     def forward(self, x):
+        if self.turned:
+            x = x.transpose(1, 2).contiguous().transpose(1, 2)
         if self.last:
             x = x.contiguous(memory_format=torch.channels_last)
         return self.convolution(x * self.scale).square().mean()
@@ -73,9 +77,9 @@ def make_channels(rng):
     return rng.choice([1, 2, 3]) if kind == "first" else inputs, outputs, 1
 
 
-def make_case(rng):
+def make_case(rng, turned):
     """A module and the extents of an image; none if there is no such one."""
-    rank = rng.choice([1, 2, 2, 2, 2, 2, 3])
+    rank = 1 if turned else rng.choice([1, 2, 2, 2, 2, 2, 3])
     transposed = rng.random() < 0.2
     inputs, outputs, groups = make_channels(rng)
     sizes = [1, 2, 3, 5, 7, 8, 9, 12, 16, 20, 28] if rank < 3 else [1, 2, 4, 8]
@@ -115,7 +119,7 @@ def make_case(rng):
     last = rank == 2 and rng.random() < 0.3
     if last and rng.random() < 0.5:
         convolution.to(memory_format=torch.channels_last)
-    return Module(convolution, inputs, rank, rng.random() < 0.8, last), image
+    return Module(convolution, inputs, rank, rng.random() < 0.8, last, turned), image
 
 
 def run_case(module, image, batch, threads, options, folder, counter):
@@ -153,6 +157,7 @@ def main():
     parser.add_argument("--type", default="float32")
     parser.add_argument("--control", action="store_true")
     parser.add_argument("--least", type=float, default=0)
+    parser.add_argument("--turned", action="store_true")
     options = parser.parse_args()
     torch._C._jit_set_profiling_mode(False)
     has_avx512 = torch.backends.cpu.get_cpu_capability().startswith("AVX512")
@@ -165,7 +170,7 @@ def main():
     done = 0
     with tempfile.TemporaryDirectory() as folder:
         while done < options.count:
-            case = make_case(rng)
+            case = make_case(rng, options.turned)
             if not case:
                 continue
             module, image = case
