@@ -9,6 +9,7 @@ import functools
 import gc
 import inspect
 import os
+import re
 import typing
 import unittest
 import unittest.mock
@@ -18,6 +19,7 @@ import weakref
 import torch
 from torch import nn
 from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
 
 import koila
 from koila._plan import planner
@@ -522,6 +524,106 @@ class Training(unittest.TestCase):
             right = make_mlp()
             right(values[0]).backward(torch.ones(64, CLASSES).double())
             torch.testing.assert_close(model[1].weight.grad, right[1].weight.grad)
+
+    def test_gradients_that_are_no_gradients_of_the_tensor(self):
+        # Of a wrong shape a product would take all that can be expanded.
+        backward, grad = torch.autograd.backward, torch.autograd.grad
+        weight = torch.randn(4, 5, requires_grad=True)
+        ones, loss = torch.ones(8, 5), lambda y: y.sum()
+        calls = {
+            "no dims": lambda x, y: y.backward(torch.tensor(1.0)),
+            "one row": lambda x, y: y.backward(torch.ones(1, 5)),
+            "one dim more": lambda x, y: y.backward(torch.ones(3, 8, 5)),
+            "of a loss": lambda x, y: loss(y).backward(torch.ones(1)),
+            "of a list": lambda x, y: backward([y], [torch.ones(5)]),
+            "torch.autograd.grad": lambda x, y: grad(y, weight, torch.ones(5)),
+            "with a graph": lambda x, y: grad(y, weight, torch.ones(5), create_graph=True),
+            "complex": lambda x, y: y.backward(ones.to(torch.complex64)),
+            "no tensor": lambda x, y: backward([y], ["1"]),
+            "none": lambda x, y: y.backward(),
+            "none of a list": lambda x, y: backward([loss(y), y], [torch.tensor(1.0), None]),
+            "too few": lambda x, y: backward([y, y], [ones]),
+            "no graph": lambda x, y: backward([y, x.sum()], [ones, None]),
+            "no inputs": lambda x, y: y.backward(ones, inputs=[]),
+        }
+        for name, call in calls.items():
+            for budget in (WHOLE, 400):
+                with self.subTest(name, budget=budget):
+                    weight.grad, x = None, torch.randn(8, 4)
+                    with self.assertRaises(Exception) as wanted:
+                        call(x, x @ weight)
+                    x = koila.lazy(x, batch=0, budget=budget)
+                    kind = type(wanted.exception)
+                    with self.assertRaisesRegex(kind, f"^{re.escape(str(wanted.exception))}$"):
+                        call(x, x @ weight)
+                    self.assertIsNone(weight.grad)
+        # These texts are of the second tensor, of which PyTorch fails to say them.
+        x = koila.lazy(torch.randn(8, 4), batch=0, budget=400)
+        with self.assertRaisesRegex(RuntimeError, r"grad_output\[1\] has a shape of torch"):
+            backward([x @ weight, x @ weight], [ones, torch.ones(5)])
+
+    def test_gradients_of_any_type_and_number(self):
+        weight = torch.randn(16, 5, requires_grad=True)
+        # Small integers, whose sums have no order.
+        data, given = torch.randint(-3, 4, (512, 16)).float(), torch.randint(-2, 3, (512, 5))
+        calls = {
+            "float64": lambda y: y.backward(given.double()),
+            "integers": lambda y: y.backward(given),
+            "bools": lambda y: y.backward(given > 0),
+            "one more": lambda y: torch.autograd.backward([y], [given.float(), given.float()]),
+            "inputs by name": lambda y: y.backward(given.float(), inputs={"weight": weight}),
+        }
+        for name, call in calls.items():
+            with self.subTest(name):
+                weight.grad = torch.zeros_like(weight)
+                call(data @ weight)
+                wanted, weight.grad = weight.grad, torch.zeros_like(weight)
+                call(koila.lazy(data, batch=0, budget=15_000) @ weight)
+                self.assertLess(koila.last().tile, 512)
+                torch.testing.assert_close(weight.grad, wanted)
+
+    def test_gradients_where_none_are_recorded(self):
+        weight = torch.randn(16, 5, dtype=torch.float64, requires_grad=True)
+        data, given = torch.randn(512, 16).double(), torch.randn(512, 5).double()
+
+        def differentiate(x, mode, way):
+            y, weight.grad = (x @ weight).tanh(), torch.zeros_like(weight)
+            with mode():
+                own = given.clone() if way == "made there" else given
+                if way == "grad":
+                    weight.grad = torch.autograd.grad(y, weight, own)[0].clone()
+                elif way == "of a list":
+                    torch.autograd.backward([y], [own])
+                else:
+                    y.backward(own)
+            return weight.grad
+
+        for mode in (torch.no_grad, torch.inference_mode):
+            for way in ("given", "made there", "of a list", "grad"):
+                for budget in (WHOLE, 20_000):
+                    with self.subTest(way, mode=mode, budget=budget):
+                        wanted = differentiate(data, mode, way)
+                        x = koila.lazy(data, batch=0, budget=budget)
+                        torch.testing.assert_close(differentiate(x, mode, way), wanted)
+                        self.assertEqual(koila.last().tile is None, budget == WHOLE)
+
+    def test_checkpoints_that_run_their_part_again(self):
+        # Its backward pass runs where no gradients are recorded.
+        first, part, last = nn.Linear(FEATURES, 12), nn.Linear(12, 12), nn.Linear(12, CLASSES)
+        model = nn.ModuleList([nn.Flatten(), first, nn.Sequential(part, nn.Tanh()), last]).double()
+
+        def compute(m, x, t):
+            hidden = m[1](m[0](x))
+            hidden = checkpoint(m[2], hidden, use_reentrant=True)
+            return F.cross_entropy(m[3](hidden), t)
+
+        values = make_batch(64)
+        wanted = run_plain(model, compute, values)
+        self.assert_same(run_lazy(model, compute, values, WHOLE), wanted)
+        # Beside a batch its part takes what is made anew for samples of it.
+        batch = koila.lazy(*values, batch=0, budget=WHOLE)
+        self.assert_same(run_plain(model, compute, values), wanted)
+        del batch
 
     def test_unused_weights_have_no_gradient(self):
         model = make_mlp()

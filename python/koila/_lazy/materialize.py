@@ -376,22 +376,9 @@ def _show(func: Any, args: Any, kwargs: Any) -> Any:
 def _autograd_backward(func: Any, args: Any, kwargs: Any) -> None:
     names = ("tensors", "grad_tensors", "retain_graph", "create_graph", "grad_variables", "inputs")
     given = dict(zip(names, args, strict=False), **kwargs)
-    tensors = given["tensors"]
-    tensors = [tensors] if isinstance(tensors, Tensor) else list(tensors)
-    grad_tensors = given.get("grad_tensors")
-    if grad_tensors is None or isinstance(grad_tensors, Tensor):
-        grad_tensors = [grad_tensors] * len(tensors) if grad_tensors is None else [grad_tensors]
-    # One pass over the sum, which is what autograd computes.
-    total: Any = None
-    for tensor, gradient in zip(tensors, grad_tensors, strict=True):
-        if gradient is not None:
-            tensor = (tensor * gradient).sum()
-        elif tensor.numel() != 1:
-            raise RuntimeError("grad can be implicitly created only for scalar outputs")
-        total = tensor if total is None else total + tensor
     _backward(
-        total,
-        None,
+        _listed(given["tensors"]),
+        given.get("grad_tensors"),
         given.get("retain_graph"),
         given.get("create_graph", False),
         given.get("inputs"),
@@ -400,30 +387,32 @@ def _autograd_backward(func: Any, args: Any, kwargs: Any) -> None:
 
 @handle(Tensor.backward)
 def _tensor_backward(func: Any, args: Any, kwargs: Any) -> None:
-    _backward(*args, **kwargs)
+    names = ("self", "gradient", "retain_graph", "create_graph", "inputs")
+    given = dict(zip(names, args, strict=False), **kwargs)
+    _backward(
+        [given["self"]],
+        given.get("gradient"),
+        given.get("retain_graph"),
+        given.get("create_graph", False),
+        given.get("inputs"),
+    )
 
 
 def _backward(
-    tensor: Tensor,
-    gradient: Tensor | None = None,
-    retain_graph: bool | None = None,
-    create_graph: bool = False,
-    inputs: Any = None,
+    tensors: list[Tensor],
+    gradients_of_tensors: Any,
+    retain_graph: bool | None,
+    create_graph: bool,
+    inputs: Any,
 ) -> None:
-    if gradient is not None:
-        tensor = (tensor * gradient).sum()
-    if not isinstance(tensor, RecordedTensor):
-        tensor.backward(  # type: ignore[no-untyped-call]
+    total = _weigh(tensors, gradients_of_tensors)
+    if not isinstance(total, RecordedTensor):
+        total.backward(  # type: ignore[no-untyped-call]
             None, retain_graph, create_graph, _unwrap_inputs(inputs)
         )
         return
-    value = current(tensor)
-    if not value.meta.requires_grad:
-        raise RuntimeError("element 0 of tensors does not require grad and does not have a grad_fn")
-    if tensor.numel() != 1:
-        raise RuntimeError("grad can be implicitly created only for scalar outputs")
     gradients.backward(
-        value,
+        current(total),
         find_frames(),
         bool(retain_graph if retain_graph is not None else create_graph),
         create_graph,
@@ -431,10 +420,69 @@ def _backward(
     )
 
 
+def _weigh(tensors: list[Tensor], weights: Any) -> Tensor:
+    """What has the gradients that autograd finds for these tensors with these
+    gradients of their own, in one pass: the sum of the products. It has a graph also
+    where whoever asks records none, as a checkpoint that computes its part again."""
+    weights = [None] * len(tensors) if weights is None else _listed(weights)
+    _check_weights(tensors, weights)
+    for index, tensor in enumerate(tensors):
+        if not tensor.requires_grad:
+            raise RuntimeError(
+                f"element {index} of tensors does not require grad and does not have a grad_fn"
+            )
+    total: Any = None
+    with torch.inference_mode(False), torch.enable_grad():
+        for tensor, weight in zip(tensors, weights, strict=False):
+            product = tensor if weight is None else (tensor * _as_ordinary(weight)).sum()
+            total = product if total is None else total + product
+    return total  # type: ignore[no-any-return]
+
+
+def _check_weights(tensors: list[Tensor], weights: list[Any]) -> None:
+    """Raises what autograd raises of gradients that are none of these tensors; a
+    product takes every shape that it can expand."""
+    for index, (tensor, weight) in enumerate(zip(tensors, weights, strict=False)):
+        if weight is None:
+            if tensor.requires_grad and tensor.numel() != 1:
+                raise RuntimeError("grad can be implicitly created only for scalar outputs")
+            continue
+        if not isinstance(weight, Tensor):
+            raise TypeError(
+                f"gradients can be either Tensors or None, but got {type(weight).__name__}"
+            )
+        if weight.shape != tensor.shape:
+            raise RuntimeError(
+                f"Mismatch in shape: grad_output[{index}] has a shape of "
+                f"{_shape_of(weight)} and output[{index}] has a shape of {_shape_of(tensor)}."
+            )
+        if weight.dtype.is_complex != tensor.dtype.is_complex:
+            raise RuntimeError(
+                "For complex Tensors, both grad_output and output are required to have the same "
+                f"dtype. Mismatch in dtype: grad_output[{index}] has a dtype of {weight.dtype} "
+                f"and output[{index}] has a dtype of {tensor.dtype}."
+            )
+    if len(tensors) > len(weights):
+        raise RuntimeError(f"got {len(tensors)} tensors and {len(weights)} gradients")
+
+
+def _as_ordinary(weight: Tensor) -> Tensor:
+    """What a product with a graph may keep, as of a weight that was made in inference
+    mode."""
+    plain = not isinstance(weight, RecordedTensor)
+    return weight.clone() if plain and weight.is_inference() else weight
+
+
+def _shape_of(tensor: Tensor) -> torch.Size:
+    return torch.Size([int(extent) for extent in tensor.shape])
+
+
 def _unwrap_inputs(inputs: Any) -> Any:
     if inputs is None:
         return None
-    inputs = [inputs] if isinstance(inputs, Tensor) else list(inputs)
+    inputs = list(inputs.values()) if type(inputs) is dict else _listed(inputs)
+    if not inputs:
+        raise RuntimeError("`inputs` argument to `backward()` cannot be empty.")
     return [
         _with_graph(item, "backward(inputs=...)") if isinstance(item, RecordedTensor) else item
         for item in inputs
@@ -463,6 +511,8 @@ def _autograd_grad(func: Any, args: Any, kwargs: Any) -> Any:
         read_before: list[Value] = []
         find_values(outputs, read_before)
         gradients.announce_retained(read_before, find_frames())
+    if grad_outputs is not None and not given.get("is_grads_batched"):
+        _check_weights(outputs, _listed(grad_outputs))
     plain = not (given.get("is_grads_batched") or given.get("materialize_grads"))
     lazy = [item for item in outputs if isinstance(item, RecordedTensor)]
     if plain and lazy and given.get("create_graph") and not given.get("allow_unused"):
@@ -472,8 +522,8 @@ def _autograd_grad(func: Any, args: Any, kwargs: Any) -> Any:
     if plain and len(outputs) == len(lazy) == 1 and not given.get("create_graph"):
         output = lazy[0]
         weight = _listed(grad_outputs)[0] if grad_outputs is not None else None
-        if weight is not None:
-            output = (output * weight).sum()
+        if weight is not None and output.requires_grad:
+            output = _weigh([output], weight)  # type: ignore[assignment]
         leaves = [leaf for item in inputs if (leaf := _leaf_tensor(item)) is not None]
         if len(leaves) == len(inputs):
             found = gradients.gradients(
