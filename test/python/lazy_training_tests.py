@@ -625,6 +625,35 @@ class Training(unittest.TestCase):
         self.assert_same(run_plain(model, compute, values), wanted)
         del batch
 
+    def test_packed_sequences(self):
+        # How long each one is decides what a layer computes: that is no call whose
+        # results are known before it runs, and no mistake of the program.
+        values = torch.randint(50, (32, 10)), torch.randint(1, 11, (32,))
+        networks = {
+            "gru": nn.GRU(16, 16, batch_first=True),
+            "lstm": nn.LSTM(16, 16, 2, dropout=0.5, batch_first=True),
+            "rnn": nn.RNN(16, 16, bidirectional=True, batch_first=True),
+        }
+
+        def compute(m, x, lengths):
+            packed = nn.utils.rnn.pack_padded_sequence(
+                m[0](x), lengths, batch_first=True, enforce_sorted=False
+            )
+            found, last = m[1](packed)
+            last = last[0] if isinstance(last, tuple) else last
+            padded, _ = nn.utils.rnn.pad_packed_sequence(found, batch_first=True)
+            return padded.square().sum() + last.square().mean()
+
+        for name, network in networks.items():
+            with self.subTest(name):
+                model = nn.ModuleList([nn.Embedding(50, 16), network]).double()
+                wanted = run_plain(model, compute, values)
+                self.assert_same(run_lazy(model, compute, values, WHOLE), wanted)
+                with self.assertWarnsRegex(koila.KoilaWarning, "cannot split it") as caught:
+                    found = run_lazy(model, compute, values, "4KiB")
+                self.assert_same(found, wanted)
+                self.assertTrue(caught.filename.endswith("lazy_training_tests.py"))
+
     def test_unused_weights_have_no_gradient(self):
         model = make_mlp()
         extra = nn.Parameter(torch.ones(CLASSES).double())

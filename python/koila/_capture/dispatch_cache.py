@@ -234,6 +234,16 @@ _NEEDS_VALUES = (
     UnsupportedOperatorException,
 )
 
+# What PyTorch says of an operator that reads data itself, as a recurrent network reads
+# how many sequences of a packed batch go on.
+_READS_DATA = "its data is not allocated yet"
+
+
+def _needs_values(error: Exception) -> bool:
+    """Whether a call on tensors without data failed for that, and not for what the user
+    gave it: of zeros in the place of its data it would fail as well."""
+    return isinstance(error, _NEEDS_VALUES) or _READS_DATA in str(error)
+
 
 def _try_without_data(
     function: Callable[..., Any],
@@ -298,9 +308,9 @@ def _propagate(
             with contextlib.suppress(Exception):
                 call = _observe(function, fill, inputs, metas, grad, autocast, on_meta=True)
         return call or _observe(function, fill, inputs, metas, grad, autocast)
-    except _NEEDS_VALUES:
-        return None
-    except Exception:
+    except Exception as error:
+        if _needs_values(error):
+            return None
         # What is wrong in a call is said where it stands.
         _try_without_data(function, fill, inputs, metas, grad, autocast)
         return None
