@@ -966,6 +966,24 @@ class Training(unittest.TestCase):
             torch.testing.assert_close(gradients(model), wanted)
         self.assertIsNotNone(koila.last().tile)
 
+    def test_draws_of_a_function_that_chooses_between_two(self):
+        # With indices and without, poolings are two functions behind one name.
+        for rank in (2, 3):
+            for indices in (False, True):
+                with self.subTest(rank=rank, indices=indices):
+                    make = getattr(nn, f"Conv{rank}d"), getattr(nn, f"FractionalMaxPool{rank}d")
+                    pool = make[1](2, output_ratio=0.6, return_indices=indices)
+                    model = nn.ModuleList([make[0](3, 4, 3), pool]).double()
+
+                    def compute(m, x, t, indices=indices):
+                        found = m[1](m[0](x))
+                        found = found[0] if indices else found
+                        return (found.flatten(1).square().mean(1) * t).mean()
+
+                    x = torch.randn(16, 3, *[8] * rank, dtype=torch.float64)
+                    values = x, torch.rand(16, dtype=torch.float64)
+                    self.check(model, compute, values, 0.7, doubtful=True)
+
     def test_weights_that_were_frozen_when_recorded(self):
         def train(budget, before, after):
             front, values = make_mlp(), make_batch(64)

@@ -9,7 +9,7 @@ with it. Masks are bools: PyTorch draws the same of every type.
 from __future__ import annotations
 
 import math
-from types import FunctionType
+from types import CellType, FunctionType
 from typing import Any
 
 import torch
@@ -60,12 +60,18 @@ def _open(func: Any) -> Any:
         for name in list(scope):
             if name.startswith("has_torch_function"):
                 scope[name] = lambda *_: False
-        opened = FunctionType(
-            func.__code__, scope, func.__name__, func.__defaults__, func.__closure__
-        )
+        # What chooses between two functions, as with indices and without, keeps them
+        # there; each of them would come back here by its public name.
+        cells = func.__closure__ and tuple(map(_open_cell, func.__closure__))
+        opened = FunctionType(func.__code__, scope, func.__name__, func.__defaults__, cells)
         opened.__kwdefaults__ = func.__kwdefaults__
         _opened[func] = opened
     return _opened[func]
+
+
+def _open_cell(cell: CellType) -> CellType:
+    opened = _open(cell.cell_contents)
+    return cell if opened is None else CellType(opened)
 
 
 def _new(meta: Meta, dtype: torch.dtype | None = None) -> Tensor:
