@@ -891,6 +891,25 @@ class Training(unittest.TestCase):
                 self.assertAlmostEqual(before, wanted[0], places=6)
                 torch.testing.assert_close(gradients(model), wanted[1])
 
+    def test_anomaly_detection(self):
+        # Its tracebacks are made while the program is traced; what it is there for it
+        # says of tiles, too.
+        compute = lambda m, x, t: F.cross_entropy(m(x), t)
+        spoiled = lambda m, x, t: F.cross_entropy((m(x) * 0).sqrt(), t)
+        model, values = make_mlp(), make_batch(64)
+        wanted = run_plain(model, compute, values)
+        budget = whole_peak(model, compute, values) * 9 // 10
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)
+            warnings.simplefilter("error", koila.KoilaWarning)
+            with torch.autograd.detect_anomaly():
+                found = run_lazy(model, compute, values, budget)
+                self.assert_same(found, wanted)
+                self.assertLess(found[2].tile, 64)
+                for size in (WHOLE, budget):
+                    with self.assertRaisesRegex(RuntimeError, "MulBackward.' returned nan values"):
+                        run_lazy(model, spoiled, values, size)
+
     def test_another_number_is_read_before_the_backward_pass(self):
         # Its graph was weighed beside the read; the step of it is another program.
         def step(budget):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import heapq
 import itertools
 import os
@@ -554,7 +555,9 @@ def _is_multiple(item: Any, size: int) -> bool:
 
 def _at_line(line: int) -> Callable[..., Any]:
     """A call that PyTorch takes as one of line ``line`` of the recording."""
-    return FunctionType(_caller.__code__.replace(co_firstlineno=line, co_filename=_FILE), {})
+    code = _caller.__code__.replace(co_firstlineno=line, co_filename=_FILE)
+    # Who imports below it, as anomaly detection does for its tracebacks, asks its frame.
+    return FunctionType(code, {"__builtins__": builtins})
 
 
 _caller = lambda function, args, kwargs: function(*args, **kwargs)  # noqa: E731
