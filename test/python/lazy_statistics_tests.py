@@ -15,8 +15,10 @@ import warnings
 import torch
 from torch import nn
 from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
 
 import koila
+from koila._lazy import checkpoints
 
 COUNT, CLASSES = 24, 5
 RTOL, ATOL = 1e-9, 1e-11
@@ -63,6 +65,15 @@ def differences(found, wanted):
         for name, tensor in wanted.items()
         if not torch.allclose(found[name].double(), tensor.double(), RTOL, ATOL)
     ]
+
+
+class Stateless(nn.Module):
+    """Normalises by the batch alone."""
+
+    num_batches_tracked = torch.tensor(0)
+
+    def forward(self, x):
+        return F.batch_norm(x, None, None, training=True)
 
 
 class Batches:
@@ -510,6 +521,60 @@ class Statistics(unittest.TestCase):
             )
 
         self.check(script, make_model(norm=norm), message="runs whole")
+
+    def test_checkpoints(self):
+        # Plain PyTorch runs the part again in the backward pass, and its layers move
+        # their statistics twice. koila has no part run again by that, and says so.
+        def step(part, reentrant=False, budget="1GiB"):
+            x = torch.linspace(-1, 2, 16 * 3 * 6 * 6, dtype=torch.float64).view(16, 3, 6, 6)
+            if budget is not None:
+                x = koila.lazy(x, batch=0, budget=budget)
+            first = nn.Conv2d(3, 3, 1).double()
+            y = checkpoint(part, first(x), use_reentrant=reentrant)
+            if y.requires_grad:
+                y.square().mean().backward()
+            return part[1].num_batches_tracked.item()
+
+        def make(norm=nn.BatchNorm2d, **options):
+            torch.manual_seed(0)
+            return nn.Sequential(nn.Conv2d(3, 8, 3), norm(8, **options), nn.ReLU()).double()
+
+        self.assertEqual(step(make(), budget=None), 2)
+        norms = {
+            "'batch_norm'": functools.partial(make, nn.BatchNorm2d),
+            "'instance_norm'": functools.partial(make, nn.InstanceNorm2d, track_running_stats=True),
+        }
+        for name, make_part in norms.items():
+            message = f"{name} in a checkpoint updates its running statistics once in koila"
+            for budget in ("1GiB", "60KiB"):
+                with self.subTest(name, budget=budget):
+                    checkpoints._announced.clear()
+                    with warnings.catch_warnings(record=True) as caught:
+                        warnings.simplefilter("always")
+                        for _ in range(2):
+                            counts = step(make_part(), budget=budget)
+                            self.assertEqual(counts, int("batch" in name))
+                    said = [entry for entry in caught if message in str(entry.message)]
+                    self.assertEqual(len(said), 1, caught)
+                    self.assertTrue(said[0].filename.endswith("lazy_statistics_tests.py"))
+            with koila.strict(), self.assertRaisesRegex(koila.KoilaError, message):
+                step(make_part())
+        # Where nothing differs nothing is said.
+        checkpoints._announced.clear()
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", koila.KoilaWarning)
+            self.assertEqual(step(make().eval()), 0)
+            with torch.no_grad():
+                self.assertEqual(step(make()), 1)
+            step(nn.Sequential(nn.Conv2d(3, 8, 3).double(), Stateless(), nn.ReLU()))
+            # One that runs its part by a function of its own does so in koila, too.
+            states = []
+            for budget in (None, "1GiB"):
+                part = make()
+                torch.manual_seed(1)
+                self.assertEqual(step(part, reentrant=True, budget=budget), 2)
+                states.append(part.state_dict())
+            self.assertEqual(differences(*states), [])
 
 
 if __name__ == "__main__":

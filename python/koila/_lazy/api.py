@@ -15,7 +15,14 @@ from koila._capture.recorder import find_values
 from koila._capture.values import Value, rebuild
 from koila._errors import KoilaError
 from koila._execute.flush import flush, release_input
-from koila._lazy import draws, materialize, modules, ranges, sequences  # noqa: F401  answer calls
+from koila._lazy import (  # noqa: F401  answer calls
+    checkpoints,
+    draws,
+    materialize,
+    modules,
+    ranges,
+    sequences,
+)
 from koila._lazy.dispatch import dispatch
 from koila._lazy.functions import watch_functions
 from koila._lazy.lazy_tensor import Evaluation, LazyTensor
