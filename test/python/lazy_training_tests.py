@@ -539,7 +539,7 @@ class Training(unittest.TestCase):
             "torch.autograd.grad": lambda x, y: grad(y, weight, torch.ones(5)),
             "with a graph": lambda x, y: grad(y, weight, torch.ones(5), create_graph=True),
             "complex": lambda x, y: y.backward(ones.to(torch.complex64)),
-            "no tensor": lambda x, y: backward([y], ["1"]),
+            "no tensor": lambda x, y: backward([y], typing.cast(typing.Any, ["1"])),
             "none": lambda x, y: y.backward(),
             "none of a list": lambda x, y: backward([loss(y), y], [torch.tensor(1.0), None]),
             "too few": lambda x, y: backward([y, y], [ones]),
