@@ -30,6 +30,11 @@ import segments
 NAMES = (
     "residual_network",
     "wide_stem",
+    "deep_supervision",
+    "pooled_and_added",
+    "pooled_and_joined",
+    "pooled_and_normalised",
+    "pooled_and_averaged",
     "inverted_residuals",
     "shuffled_channels",
     "norms_of_vectors_and_volumes",

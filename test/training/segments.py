@@ -133,6 +133,46 @@ def deep_supervision():
     return Supervised(), images(3, 8, 8, classes=5)
 
 
+class Pooled(nn.Module):
+    """What is normalised goes into a pooling, and ``combine`` reads it once more."""
+
+    def __init__(self, combine: Callable[[nn.Module, Tensor, Tensor], Tensor], channels: int = 8):
+        super().__init__()
+        self.one, self.two = nn.Conv2d(3, 8, 3, padding=1), nn.Conv2d(8, 8, 3, padding=1)
+        self.norms = nn.ModuleList(nn.BatchNorm2d(8) for _ in range(3))
+        self.combine = combine
+        self.last = nn.Linear(channels, 5)
+
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        v = self.norms[0](self.one(x))
+        w = self.norms[1](self.two(F.max_pool2d(v, 3)))
+        z = self.combine(self, v, F.interpolate(w, scale_factor=3.0))
+        return F.cross_entropy(self.last(F.relu(z).mean((2, 3))), y)
+
+
+@case
+def pooled_and_added():
+    return Pooled(lambda model, v, w: v + w), images(3, 12, 12, classes=5)
+
+
+@case
+def pooled_and_joined():
+    return Pooled(lambda model, v, w: torch.cat([w, v], 1), 16), images(3, 12, 12, classes=5)
+
+
+@case
+def pooled_and_normalised():
+    return Pooled(lambda model, v, w: w + model.norms[2](v)), images(3, 12, 12, classes=5)
+
+
+@case
+def pooled_and_averaged():
+    def combine(model: nn.Module, v: Tensor, w: Tensor) -> Tensor:
+        return w - v.mean(0)
+
+    return Pooled(combine), images(3, 12, 12, classes=5)
+
+
 @case
 def inverted_residuals():
     class Inverted(nn.Sequential):

@@ -69,8 +69,6 @@ struct RecomputeBudget {
   /// Of a plan like the one that is wanted, from the largest tile; empty where
   /// nothing is known.
   llvm::ArrayRef<TileMemory> beside;
-  /// Samples are known to be mixed on the way to the loss.
-  bool mixes = false;
 };
 
 /// What such a step does again.

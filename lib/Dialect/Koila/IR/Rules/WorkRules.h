@@ -1,5 +1,4 @@
-//===- WorkRules.h - Work of kernels ------------------------------*- C++
-//-*-===//
+//===- WorkRules.h - Work of kernels ----------------------------*- C++ -*-===//
 
 #ifndef KOILA_LIB_DIALECT_KOILA_IR_RULES_WORKRULES_H
 #define KOILA_LIB_DIALECT_KOILA_IR_RULES_WORKRULES_H

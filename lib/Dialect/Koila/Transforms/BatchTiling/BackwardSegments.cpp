@@ -663,17 +663,14 @@ void BackwardSplitter::writeForward(Writer &writer, Value output) {
                 writer.clones[output]);
 }
 
-/// Gradients of what is normalised that `segment` makes by differentiating
-/// operations which read nothing else with one.
+/// Gradients of what is normalised that come from one output of `segment`
+/// alone, by differentiating operations which read nothing else with a
+/// gradient.
 std::vector<GradientAgain>
 BackwardSplitter::findGradientsAgain(const Segment &segment) const {
-  llvm::MapVector<Value, std::vector<GradientAgain>> found;
-  llvm::DenseSet<Value> read;
-  for (Operation *op : segment.ops)
-    if (!segment.set.contains(op))
-      read.insert_range(getSources(op));
   if (segment.isWhole)
     return {};
+  std::vector<GradientAgain> found;
   for (Value output : segment.outputs) {
     SmallVector<Operation *> ops = findMakers(segment, output);
     llvm::SmallPtrSet<Operation *, 8> all(ops.begin(), ops.end());
@@ -683,17 +680,19 @@ BackwardSplitter::findGradientsAgain(const Segment &segment) const {
         if (!all.contains(source.getDefiningOp()) ||
             segment.outputs.contains(source))
           sources.insert(source);
-    if (sources.size() == 1)
-      found[sources.front()].push_back({sources.front(), output, ops});
-    else
-      read.insert_range(sources);
+    if (sources.size() != 1)
+      continue;
+    Value value = sources.front();
+    // Whoever else reads it, in any segment, has a part of its gradient.
+    bool isAlone = llvm::all_of(value.getUsers(), [&](Operation *user) {
+      Operation *outer = value.getParentBlock()->findAncestorOpInBlock(*user);
+      return all.contains(outer) || !levels.contains(outer) ||
+             !llvm::is_contained(getSources(outer), value);
+    });
+    if (isAlone && isNorm(value.getDefiningOp()) && batch->lookup(value).isAt())
+      found.push_back({value, output, std::move(ops)});
   }
-  std::vector<GradientAgain> gradientsAgain;
-  for (auto &[value, ways] : found)
-    if (ways.size() == 1 && !read.contains(value) &&
-        isNorm(value.getDefiningOp()) && batch->lookup(value).isAt())
-      gradientsAgain.push_back(ways.front());
-  return gradientsAgain;
+  return found;
 }
 
 /// The gradient of `again.value` in the tiles of the segment.

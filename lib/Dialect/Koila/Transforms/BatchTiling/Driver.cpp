@@ -298,13 +298,9 @@ planStep(FunctionOpInterface function, StringRef symbol, RandomMode random,
     return planFunction(function, symbol, random, /*trains=*/true);
   MLIRContext *context = function.getContext();
   SmallVector<Diagnostic> problems;
-  std::unique_ptr<PlannedFunction> planned;
-  if (budget && budget->mixes)
-    readSources(function, *PlannedFunction(function, true).gradients);
-  else
-    planned = attempt(context, problems, [&] {
-      return planFunction(function, symbol, random, /*trains=*/true);
-    });
+  auto planned = attempt(context, problems, [&] {
+    return planFunction(function, symbol, random, /*trains=*/true);
+  });
   bool mayMix =
       statistics == StatisticsMode::Exact || !normalisesByBatch(function);
   SmallVector<Diagnostic> further;
@@ -320,8 +316,6 @@ planStep(FunctionOpInterface function, StringRef symbol, RandomMode random,
     });
   if (planned)
     return planned;
-  if (problems.empty())
-    problems = std::move(further);
   for (Diagnostic &problem : problems) {
     if (&problem == &problems.front())
       for (Diagnostic &other : further)

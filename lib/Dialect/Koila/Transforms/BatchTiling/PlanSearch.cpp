@@ -86,8 +86,6 @@ private:
   int64_t batch, budget;
   /// The function before it is rewritten.
   OwningOpRef<Operation *> backup;
-  /// Whether one backward pass a tile is known not to do.
-  bool mixes = false;
   /// Of what is written now; null where it could not be.
   std::unique_ptr<Search> search;
   Plan now{};
@@ -152,7 +150,7 @@ std::vector<TileMemory> PlanSearch::measureTiles() const {
     memory.tile = tile;
     memory.bytesAt.assign(whole.size(), 0);
     for (auto [phase, peak] : llvm::zip_equal(search->tiled.getPhases(), peaks))
-      if (phase.step) {
+      if (phase.step && *phase.step < static_cast<int64_t>(whole.size())) {
         int64_t &bytes = memory.bytesAt[*phase.step];
         bytes = std::max(bytes, peak - whole[*phase.step]);
       }
@@ -217,7 +215,6 @@ std::unique_ptr<Search> PlanSearch::run() {
   // What is kept depends on the budget in segments alone.
   attempt({budget}, /*isTrial=*/false);
   bool inSegments = runsInSegments();
-  mixes = search && inSegments;
   if (!inSegments && search && search->least)
     best = {now, *search->least};
   // With tiles as small as these there may be a faster one.
