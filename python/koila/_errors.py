@@ -96,7 +96,8 @@ class KoilaWarning(UserWarning):
 
 def warn_at(text: str, file: str, line: int, registry: dict[Any, int] | None = None) -> None:
     """A KoilaWarning about a line, once for each in ``registry``. Filters by module
-    see the one that the line is in."""
+    see the one that the line is in; code that is in none, as a notebook's, goes by its
+    file: of a module that is given as None Python drops what it is warned of."""
     name = next(
         (
             name
@@ -105,7 +106,10 @@ def warn_at(text: str, file: str, line: int, registry: dict[Any, int] | None = N
         ),
         None,
     )
-    warnings.warn_explicit(text, KoilaWarning, file, line, module=name, registry=registry)
+    if name is None:
+        warnings.warn_explicit(text, KoilaWarning, file, line, registry=registry)
+    else:
+        warnings.warn_explicit(text, KoilaWarning, file, line, module=name, registry=registry)
 
 
 def _first_line(text: str) -> str:

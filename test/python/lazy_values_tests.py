@@ -19,6 +19,7 @@ from torch.nn import functional as F  # noqa: F401  read by the expressions belo
 
 import koila
 from koila._lazy import scripts as scripts_module
+from koila._plan import planner
 
 
 def make():
@@ -446,6 +447,31 @@ class Values(unittest.TestCase):
         x = koila.lazy(torch.randn(64, 32), batch=0, budget="6KiB")
         with self.assertWarnsRegex(koila.KoilaWarning, "no tile fits 6.00 KiB.*8.00 KiB"):
             (x - x.mean(0)).softmax(0).cumsum(0).run()
+
+    def test_warnings_of_code_that_is_in_no_module(self):
+        """A cell of a notebook, ``python -c``, ``exec``: once a place, as elsewhere."""
+        source = """
+            import torch, koila
+
+            def compute():
+                x = koila.lazy(torch.randn(32, 32), budget="6KiB")
+                torch.linalg.inv(x).exp().run()
+
+            compute()
+            compute()
+        """
+        for file in ("/tmp/ipykernel_1/123.py", "<string>", ""):
+            with warnings.catch_warnings(record=True) as caught:
+                warnings.simplefilter("always")
+                exec(compile(inspect.cleandoc(source), file, "exec"), {"__name__": "__main__"})
+            self.assertEqual([(w.filename, w.lineno) for w in caught], [(file, 5)])
+            self.assertIn("runs whole", str(caught[0].message))
+            planner.forget()
+        run = subprocess.run(
+            [sys.executable, "-c", inspect.cleandoc(source)], capture_output=True, text=True
+        )
+        self.assertEqual(run.returncode, 0, run.stderr)
+        self.assertEqual(run.stderr.count("<string>:5: KoilaWarning: this needs"), 1, run.stderr)
 
     def test_what_was_computed_keeps_its_batch(self):
         x = koila.lazy(torch.randn(64, 32), batch=0, budget="12KiB")
