@@ -312,6 +312,56 @@ class Training(unittest.TestCase):
                 os.environ.pop("KOILA_BUDGET", None)
             self.assertEqual(koila.last().tile is None, not reads, (reads, named))
 
+    def test_budgets_at_which_it_is_traced_otherwise(self):
+        """Where there is memory for all that has no batch, other traces are tried: what
+        follows from one trace has nothing of the weights of another."""
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Linear(64, 256), nn.ReLU(), nn.Linear(256, 8)).double()
+        values = torch.randn(2048, 64).double(), torch.randn(2048, 8).double()
+        compute = lambda m, x, y: F.mse_loss(m(x), y)
+        wanted = run_plain(model, compute, values)
+        weights = 2 * sum(p.nbytes for p in model.parameters())
+        planner.forget()
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", koila.KoilaWarning)
+            for part in (0.95, 1.05, 0.95, 1.05):
+                found = run_lazy(model, compute, values, int(part * weights))
+                self.assertLess(found[2].tile, 2048)
+                self.assert_same(found, wanted)
+        ((plan,),) = planner._plans.values()
+        self.assertEqual((len(plan.traced), len(plan.compiled)), (2, 2))
+        # A trace that is forgotten before what was made of it.
+        plan.traced.clear()
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", koila.KoilaWarning)
+            self.assert_same(run_lazy(model, compute, values, int(1.05 * weights)), wanted)
+
+    def test_errors_of_programs_that_mix_samples(self):
+        """PyTorch's, or else those of the tile; not what a few samples raise."""
+        values = make_batch(64)
+        bad = values[0], torch.where(torch.arange(64) == 40, CLASSES, values[1])
+
+        def likeness(model, x, t):
+            out = model(x)
+            apart = torch.eye(len(x)).double() @ (out @ out.t())
+            return apart.square().mean() + out.gather(1, (t * 1)[:, None]).square().mean()
+
+        def best(model, x, t):
+            out = model(x)
+            one = torch.ones(CLASSES, CLASSES).double()
+            return out[:, 0].topk(10).values.sum() + (out * F.embedding(t * 1, one)).sum()
+
+        words = {likeness: "index 5 is out of bounds", best: "index out of range in self"}
+        for compute, text in words.items():
+            with self.subTest(compute.__name__), warnings.catch_warnings():
+                warnings.simplefilter("ignore", koila.KoilaWarning)
+                model = make_mlp()
+                peak = whole_peak(model, compute, values)
+                self.assertIsNotNone(run_lazy(model, compute, values, peak * 9 // 10)[2].tile)
+                with self.assertRaisesRegex((RuntimeError, IndexError), text) as caught:
+                    run_lazy(model, compute, bad, peak * 9 // 10)
+                self.assertEqual("TorchScript" in str(caught.exception), compute is best)
+
     def test_tensors_of_nobody_count(self):
         # As the first state of a recurrent layer, which only the recording holds.
         model, values = make_mlp(), make_batch(64)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -21,7 +22,8 @@ _T = TypeVar("_T")
 def as_eager(run: Run, call: Callable[[], _T]) -> _T:
     """What the call of a compiled program returns. TorchScript raises errors of
     its own: then the recorded calls run again, a few samples at a time and
-    without a graph, until one of them raises PyTorch's. Where memory ran out nothing
+    without a graph, until one of them raises PyTorch's. What they raise beside that, as
+    where few samples are too few, is not what has happened. Where memory ran out nothing
     runs again."""
     try:
         try:
@@ -35,10 +37,21 @@ def as_eager(run: Run, call: Callable[[], _T]) -> _T:
             raise
         caught = error.with_traceback(None)
     try:
-        _run_eagerly(run)
+        try:
+            _run_eagerly(run)
+        except Exception as error:
+            if _says_the_same(error, caught):
+                raise
         raise caught
     finally:
         del caught
+
+
+def _says_the_same(error: Exception, caught: RuntimeError) -> bool:
+    """Whether TorchScript's error is about this one: rows are counted from another one
+    on in a tile."""
+    words, told = (re.sub(r"\d+", "", str(each)).strip() for each in (error, caught))
+    return bool(words) and words in told
 
 
 # Samples that are tried at once.
@@ -54,6 +67,7 @@ def _run_eagerly(run: Run) -> None:
             place = extents.index("B")
             dims[index] = traced.orders[index][place] if index in traced.orders else place
     batch = run.batch or 0
+    given = {*traced.arguments, *traced.weights}
 
     def invoke(node: Node, position: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         try:
@@ -71,6 +85,8 @@ def _run_eagerly(run: Run) -> None:
                 tensor = tensor.narrow(dims[index], start, rows)
             elif index in traced.statistics:
                 tensor = tensor.clone()  # they are updated already
+            elif index in program.made and index not in given:
+                tensor = program.made[index].make(min(_ROWS, batch - start), tensor)
             leaves.append(tensor)
         with torch.no_grad():
             program.replay(leaves, invoke)

@@ -67,8 +67,10 @@ class Plan:
 
 @dataclass(frozen=True)
 class _Choice:
-    """What compiling for a budget gave, and why its figures are in doubt."""
+    """What compiling a trace for a budget gave, and why its figures are in doubt. It
+    has the weights of its trace, which are lent to no other one."""
 
+    traced: Traced
     budget: int
     made: Compiled | CompileError
     doubt: CompileError | None
@@ -217,12 +219,16 @@ class Run:
 
     def traced(self) -> Traced:
         trains = self.mode == "train"
-        key = (self._numbers(), self.batch, trains, self._may_be_whole)
         return _remember(
             self.plan.traced,
-            key,
+            (self._numbers(), trains, *self._way()),
             lambda: trace(self.program, self.batch, trains, self.plan.varying, self._may_be_whole),
         )
+
+    def _way(self) -> tuple[Any, ...]:
+        """What the program is traced for beside its numbers: what follows from one trace
+        is no answer about another."""
+        return self.batch, self._may_be_whole
 
     @functools.cached_property
     def _may_be_whole(self) -> bool:
@@ -252,7 +258,7 @@ class Run:
 
     def report(self) -> dict[str, Any]:
         """The analysis of the whole batch. It does not depend on numbers."""
-        key = (self.mode, self.grads, torch.get_num_threads())
+        key = (self.mode, self.grads, torch.get_num_threads(), *self._way())
         return _remember(self.plan.reports, key, self._analyze)
 
     def _analyze(self) -> dict[str, Any]:
@@ -379,8 +385,11 @@ class Run:
         return self._compile_within(attempts[-1][0], problem.smallest_budget)
 
     def _compile_within(self, grads: str, budget: int) -> Compiled:
-        key = (self.mode, grads, self._numbers(), torch.get_num_threads())
+        key = (self.mode, grads, self._numbers(), torch.get_num_threads(), *self._way())
         found = self.plan.compiled.setdefault(key, [])
+        traced = self.traced()
+        # A trace that was forgotten, and made again, has weights of its own.
+        found[:] = [entry for entry in found if entry.traced is traced]
         choice = next((entry for entry in found if entry.holds(budget)), None)
         if choice is None:
             choice = self._choose(grads, budget)
@@ -400,11 +409,12 @@ class Run:
         return choice.made
 
     def _choose(self, grads: str, budget: int) -> _Choice:
+        traced = self.traced()
         try:
-            return _Choice(budget, self._rewrite(grads, budget=budget), self._doubt())
+            return _Choice(traced, budget, self._rewrite(grads, budget=budget), self._doubt())
         except CompileError as error:
             if "cannot be promised" not in error.message or self.batch is None:
-                return _Choice(budget, _bare(error), None)
+                return _Choice(traced, budget, _bare(error), None)
             doubt = _bare(error)
         # Tiles of about the right size are better than the whole batch; with
         # room for what the figure does not count.
@@ -417,8 +427,8 @@ class Run:
                 tile //= 2
                 made = self._rewrite(grads, tile=tile)
         except CompileError as error:
-            return _Choice(budget * _DOUBT, _bare(error), None)
-        return _Choice(budget * _DOUBT, made, doubt)
+            return _Choice(traced, budget * _DOUBT, _bare(error), None)
+        return _Choice(traced, budget * _DOUBT, made, doubt)
 
     def _rewrite(self, grads: str, **size: Any) -> Compiled:
         traced = self.traced()
