@@ -1,6 +1,7 @@
 """What the program holds after a step through koila.lazy takes no more memory than
 in plain PyTorch."""
 
+import functools
 import gc
 import unittest
 import warnings
@@ -11,6 +12,7 @@ from torch import nn
 from torch.nn import functional as F
 
 import koila
+from memory_counter import peak_of
 
 SAMPLES = 64
 
@@ -22,6 +24,97 @@ def make():
 
 
 class Held(unittest.TestCase):
+    def test_what_reads_keep_is_planned_for(self):
+        """A read in front of the loss computes what else the program holds, which stays
+        there while the step computes it again."""
+        torch.manual_seed(0)
+        low = nn.Sequential(nn.Linear(32, 64), nn.ReLU())
+        high = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 5))
+        parameters = [*low.parameters(), *high.parameters()]
+        given = torch.randn(1024, 32), torch.randint(5, (1024,))
+
+        def step(budget, read):
+            for parameter in parameters:
+                parameter.grad.zero_()
+            x, y = koila.lazy(*given, batch=0, budget=budget)
+            h = low(x)
+            out = high(h)
+            said = []
+            kept = [said.append(koila.last()) or item for item in read(h, out, y)]
+            loss = F.cross_entropy(out, y)
+            loss.backward()
+            said.append(koila.last())
+            del kept
+            return loss.item(), [p.grad.clone() for p in parameters], said
+
+        def read_one(h, out, y):
+            yield out[0, 0].item()
+
+        def read_accuracy(h, out, y):
+            yield out.argmax(1).eq(y).sum().item()
+
+        def read_labels(h, out, y):
+            yield (y > 0).sum().item()
+
+        def read_twice(h, out, y):
+            yield h.mean().item()
+            yield (out[:, 0] > 0).sum().item()
+
+        def read_views(h, out, y):
+            row, part = out[0, 0], h.detach()[:, :3]
+            row.item()
+            yield row, part
+
+        for parameter in parameters:
+            parameter.grad = torch.zeros_like(parameter)
+        wanted = step("1TiB", lambda h, out, y: ())
+        for read in (read_one, read_accuracy, read_labels, read_twice, read_views):
+            for budget in (560_000, 700_000, 800_000, 1_000_000):
+                with self.subTest(read.__name__, budget=budget), warnings.catch_warnings():
+                    warnings.simplefilter("error", koila.KoilaWarning)
+                    step(budget, read)
+                    measured, found = peak_of(functools.partial(step, budget, read))
+                    self.assertIsNotNone(found[2][-1].tile)
+                    self.assertEqual(measured, max(last.peak_bytes for last in found[2]))
+                    self.assertLessEqual(measured, budget)
+                    torch.testing.assert_close(found[:2], wanted[:2])
+        with self.assertWarnsRegex(koila.KoilaWarning, "no tile fits"):
+            step(300_000, read_one)
+
+    def test_what_other_batches_have_left_is_no_part_of_a_step(self):
+        body, head, x, y = make()
+
+        def step(budget=20 << 10):
+            given = koila.lazy(x, y, batch=0, budget=budget)
+            out = head(torch.tanh(body(given[0])))
+            out[0, 0].item()
+            F.mse_loss(out, given[1]).backward()
+            return out, koila.last()
+
+        def look():
+            out = head(torch.tanh(body(koila.lazy(x, batch=0, budget=20 << 10))))
+            out[0, 0].item()
+            return out
+
+        step()
+        wanted = step()[1]
+        self.assertIsNotNone(wanted.tile)
+        before = [look(), step()[0]]
+        self.assertEqual(step()[1], wanted)
+        del before
+
+    def test_a_view_of_what_was_given_is_no_more_than_its_samples(self):
+        body, head, x, _ = make()
+        rows = torch.randn(100 * SAMPLES, 16)
+        peaks = []
+        for parameter in (*body.parameters(), *head.parameters()):
+            parameter.grad = torch.zeros_like(parameter)
+        for given in (x, rows[:SAMPLES]):
+            part = koila.lazy(given, batch=0, budget="1TiB").detach()
+            head(torch.tanh(body(part))).square().mean().backward()
+            peaks.append(koila.last().peak_bytes)
+        self.assertEqual(*peaks)
+
     def test_views_of_what_is_computed_again_share_its_memory(self):
         """A view of the name that was read, too: a step with a graph computes it anew."""
         body, head, x, y = make()

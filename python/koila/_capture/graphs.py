@@ -35,11 +35,11 @@ class Graph:
 _graphs: weakref.WeakSet[Graph] = weakref.WeakSet()
 
 
-def measure_graphs(others: Iterable[Tensor], apart: Iterable[Tensor]) -> int:
+def measure_graphs(others: Iterable[Tensor], apart: Iterable[int]) -> int:
     """Bytes that autograd keeps for all graphs that programs still have, and for
-    those of other tensors; without weights, and tensors that count ``apart``."""
+    those of other tensors; without weights, and storages that count ``apart``."""
     kept: dict[int, int] = {}
-    counted = {tensor.untyped_storage().data_ptr() for tensor in apart}
+    counted = {*apart}
     ends = [tensor for graph in _graphs for end in graph.ends if (tensor := end()) is not None]
     for node in _walk((*ends, *others), set()):
         if (leaf := getattr(node, "variable", None)) is not None:

@@ -97,8 +97,7 @@ def assign(tensor: RecordedTensor, value: Value) -> None:
     """From now on the tensor has this value."""
     tensor._value = value
     append_weakly(value.holders, tensor)
-    if value.node is not None:
-        recording.hold(tensor)
+    recording.hold(tensor)
 
 
 def make_leaf(tensor: Tensor, like: Value | None = None) -> Value:

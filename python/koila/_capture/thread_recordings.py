@@ -30,10 +30,13 @@ class Recording(threading.local):
         # Arrays that the program has of what may be computed again.
         self.lent: list[Any] = []
         self._held: list[weakref.ref[Any]] = []
+        self._all: list[weakref.ref[Any]] = []
 
     def hold(self, tensor: Any) -> None:
-        """The program has a tensor whose value is recorded."""
-        append_weakly(self._held, tensor)
+        """The program has a lazy tensor."""
+        append_weakly(self._all, tensor)
+        if tensor._value.node is not None:
+            append_weakly(self._held, tensor)
 
     def list_held(self) -> list[Value]:
         """The recorded values that the program can still ask for, in the order
@@ -47,6 +50,19 @@ class Recording(threading.local):
             alive.append(reference)
             found[tensor._value] = None
         self._held = alive
+        return list(found)
+
+    def list_all(self) -> list[Value]:
+        """The values of all lazy tensors that the program has, computed or not."""
+        found: dict[Value, None] = {}
+        alive = []
+        for reference in self._all:
+            # One of the user's, which calls have updated, is a plain one again.
+            value = getattr(reference(), "_value", None)
+            if value is not None:
+                alive.append(reference)
+                found[value] = None
+        self._all = alive
         return list(found)
 
     def list_pending(self) -> list[Node]:

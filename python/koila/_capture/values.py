@@ -231,6 +231,11 @@ class Value:
         """Whether it is a tensor that was there, and not made by a call."""
         return self.node is None and self.tensor is not None
 
+    def list_tensors(self) -> list[torch.Tensor]:
+        """What has been computed of it, with its graph and without."""
+        tensors = (self.tensor, self._seen)
+        return [each for each in tensors if each is not None and each.layout is torch.strided]
+
     def is_replaced(self) -> bool:
         """Whether ``.data`` of the tensor was assigned since it was recorded."""
         alias, tensor = self.alias, self.tensor

@@ -80,7 +80,8 @@ def _start_step(value: Value, frames: Frames) -> tuple[Run, int]:
     if outside_values:
         branch = Program(closure(outside_values), outside_values)
         try:
-            more = start(branch, "forward-with-grad", frames).peak() or 0
+            beside = start(branch, "forward-with-grad", frames)
+            more = max((beside.peak() or 0) - beside.resident, 0)
         except CompileError:
             more = 0  # of the whole program nothing is known, either
     return run, more
@@ -514,7 +515,7 @@ def _measure_retained(run: Run) -> int:
     """Bytes that a pass does not free on its way where the graph is to stay: at
     most what a step needs."""
     with contextlib.suppress(CompileError):
-        return run.peak() or 0
+        return max((run.peak() or 0) - run.resident, 0)
     return 0
 
 

@@ -26,7 +26,7 @@ from koila._capture.program_trace import Traced, explain, find_recorded, trace, 
 from koila._capture.statistics import is_momentum, show_updated
 from koila._capture.thread_locks import tracing
 from koila._capture.thread_recordings import recording
-from koila._capture.values import Call
+from koila._capture.values import Call, Value
 from koila._compiler import Compiled, analyze_script, compile_script
 from koila._errors import BudgetError, CompileError, KoilaWarning, Location
 from koila._operators import registry
@@ -561,22 +561,45 @@ _OWN_REFERENCES = 3
 
 
 def _find_resident(program: Program) -> int:
-    """Bytes of masks that were drawn, of what a read has computed of the batch, of
-    what nobody else holds any more, as the first state of a recurrent layer, and of
-    graphs: those that programs have left, and those of the user's that end here."""
-    found = 0
-    given = [leaf.tensor for leaf in program.leaves if leaf.origin and leaf.tensor is not None]
-    counted = {
-        tensor.untyped_storage().data_ptr() for tensor in given if tensor.layout is torch.strided
+    """Bytes of masks that were drawn, of what has been computed of the batch and is held,
+    as what a read has found that a step computes again, of what nobody else holds any
+    more, as the first state of a recurrent layer, and of graphs: those that programs have
+    left, and those of the user's that end here."""
+    values = [*program.leaves, *recording.list_all()]
+    given = {
+        tensor.untyped_storage().data_ptr()
+        for value in values
+        if value.origin
+        for tensor in value.list_tensors()
     }
+    found: dict[int, int] = {}  # bytes by storage
+    for value in _list_computed(program):
+        for computed in value.list_tensors():
+            storage = computed.untyped_storage()
+            place, size = storage.data_ptr(), storage.nbytes()
+            if value.group.external:
+                # It may be a view of memory of the user's.
+                size = min(size, computed.nbytes)
+            found[place] = max(size, found.get(place, 0))
     for leaf in program.leaves:
         tensor = leaf.tensor
         if tensor is None or tensor.layout is not torch.strided or leaf.origin or leaf.graphs:
             continue
         # Views of what was given have no bytes of their own.
         if leaf.source is not None or sys.getrefcount(tensor) <= _OWN_REFERENCES:
-            storage = tensor.untyped_storage().data_ptr()
-            found += 0 if storage in counted else tensor.nbytes
-            counted.add(storage)
+            found.setdefault(tensor.untyped_storage().data_ptr(), tensor.nbytes)
+    resident = sum(size for place, size in found.items() if place not in given)
     ends = (leaf.tensor for leaf in program.leaves if leaf.tensor is not None)
-    return found + measure_graphs(ends, given)
+    return resident + measure_graphs(ends, given | found.keys())
+
+
+def _list_computed(program: Program) -> Iterator[Value]:
+    """What the user's program holds that was computed of the batches that this one is made
+    of, or that this one computes again or reads."""
+    calls = {leaf.source.call for leaf in program.leaves if leaf.source is not None}
+    nodes, leaves = set(program.nodes), set(program.leaves)
+    for value in recording.list_all():
+        is_of_batch = value.source is not None and value.source.call in calls
+        is_seen = value.tensor is None and (value.node in nodes or value in leaves)
+        if is_of_batch or is_seen:
+            yield value
