@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 import platform
 import subprocess
 import sys
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from functools import partial
 
@@ -21,7 +23,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from koila._errors import KoilaError
+from koila._errors import KoilaError, KoilaWarning
 from koila._temporary import write_text
 
 __all__ = ["calibrate", "describe_machine", "find_table", "measure", "table_path"]
@@ -36,6 +38,9 @@ _MEASURE = "import koila._costs, sys; koila._costs.measure(int(sys.argv[1]))"
 # Seconds.
 _EACH = 0.6
 _MOST = 120.0
+
+#: What a table has the times of.
+FAMILIES = ("product", "convolution", "depthwise_convolution", "pooling", "byte", "call")
 
 #: Name, family, operations, bytes read and written, and the call.
 _Kernel = tuple[str, str, float, int, Callable[[], object]]
@@ -68,10 +73,27 @@ def table_path(threads: int) -> str:
 
 
 def find_table(threads: int) -> str | None:
-    """The table of this machine; None where nobody has measured it."""
+    """The table of this machine; None where nobody has measured it. What is there and
+    is no table that koila reads is said, and not used: times promise nothing."""
     path = table_path(threads)
     # What an option of a pass cannot say is no place for a table.
-    return path if os.path.isfile(path) and not set(path) & set("{}'\"") else None
+    if not os.path.isfile(path) or set(path) & set("{}'\""):
+        return None
+    try:
+        with open(path, encoding="utf-8") as file:
+            table = json.load(file)
+        times = [table["picoseconds"][family] for family in FAMILIES]
+        if table["schema"] == 1 and all(0 < float(found) < math.inf for found in times):
+            return path
+    except (OSError, ValueError, KeyError, TypeError):
+        pass
+    warnings.warn(
+        f"'{path}' is no table of times; steps are planned by estimates: measure this "
+        "machine again by `koila bench --calibrate`",
+        KoilaWarning,
+        stacklevel=2,
+    )
+    return None
 
 
 def calibrate(threads: int, progress: Callable[[str], None]) -> tuple[str, dict[str, float]]:

@@ -221,8 +221,8 @@ struct PeakMemoryAnalysis::Impl {
   void checkUnrecorded(mlir::Operation &op);
   /// Notes what `op`, which is recorded, saves and keeps.
   void addRecord(mlir::Operation &op, const SavedRule &rule, Run &run) const;
-  /// Whether `op` takes tensors out of a list or tuple, each with the record that
-  /// it had when it was put in.
+  /// Whether `op` takes tensors out of a list or tuple, each with the record
+  /// that it had when it was put in.
   bool handsOnElements(mlir::Operation &op) const;
   /// Gives the results of such an operation these records.
   void handOnRecords(mlir::Operation &op, Run &run) const;
