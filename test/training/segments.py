@@ -136,7 +136,7 @@ def deep_supervision():
 class Pooled(nn.Module):
     """What is normalised goes into a pooling, and ``combine`` reads it once more."""
 
-    def __init__(self, combine: Callable[[nn.Module, Tensor, Tensor], Tensor], channels: int = 8):
+    def __init__(self, combine: Callable[[Pooled, Tensor, Tensor], Tensor], channels: int = 8):
         super().__init__()
         self.one, self.two = nn.Conv2d(3, 8, 3, padding=1), nn.Conv2d(8, 8, 3, padding=1)
         self.norms = nn.ModuleList(nn.BatchNorm2d(8) for _ in range(3))
@@ -167,7 +167,7 @@ def pooled_and_normalised():
 
 @case
 def pooled_and_averaged():
-    def combine(model: nn.Module, v: Tensor, w: Tensor) -> Tensor:
+    def combine(model: Pooled, v: Tensor, w: Tensor) -> Tensor:
         return w - v.mean(0)
 
     return Pooled(combine), images(3, 12, 12, classes=5)
