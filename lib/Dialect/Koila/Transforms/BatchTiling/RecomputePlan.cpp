@@ -16,6 +16,7 @@ RecomputePlanner::RecomputePlanner(
     : costs(dims, symbol, batch, table), batch(batch), levels(levels),
       segments(std::move(segments)) {
   for (auto [op, level] : levels) {
+    levelCount = std::max<size_t>(levelCount, level + 1);
     if (isFree(op))
       always.insert(op);
     for (Value result : op->getResults())
@@ -190,13 +191,6 @@ struct RecomputePlanner::Simulation {
   llvm::DenseMap<Value, Span> spans;
   llvm::MapVector<Value, Span> again, gradients;
 };
-
-size_t RecomputePlanner::countLevels() const {
-  size_t count = 0;
-  for (unsigned level : llvm::make_second_range(levels))
-    count = std::max<size_t>(count, level + 1);
-  return count;
-}
 
 RecomputePlanner::Figures
 RecomputePlanner::simulate(ArrayRef<int64_t> limits) const {

@@ -94,7 +94,7 @@ public:
   Figures simulate(llvm::ArrayRef<int64_t> limits) const;
   /// Levels of the forward pass and segments.
   size_t countSteps() const { return countLevels() + segments.size(); }
-  size_t countLevels() const;
+  size_t countLevels() const { return levelCount; }
 
 private:
   struct Simulation;
@@ -125,6 +125,7 @@ private:
 
   CostEstimate costs;
   int64_t batch;
+  size_t levelCount = 0;
   const llvm::DenseMap<mlir::Operation *, unsigned> &levels;
   llvm::SmallVector<SegmentReads> segments;
   llvm::DenseSet<mlir::Operation *> always;
