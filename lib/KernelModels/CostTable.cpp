@@ -4,7 +4,6 @@
 #include "llvm/ADT/Twine.h"
 #include "llvm/Support/JSON.h"
 #include "llvm/Support/MemoryBuffer.h"
-#include <cmath>
 
 using namespace koila;
 using llvm::StringRef;

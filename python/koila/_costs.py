@@ -7,6 +7,7 @@ PyTorch. Steps are planned by the table that is there; none is measured within a
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 import math
@@ -17,7 +18,6 @@ import sys
 import time
 import warnings
 from collections.abc import Callable, Iterator
-from functools import partial
 
 import torch
 from torch import Tensor
@@ -26,10 +26,10 @@ from torch.nn import functional as F
 from koila._errors import KoilaError, KoilaWarning
 from koila._temporary import write_text
 
-__all__ = ["calibrate", "describe_machine", "find_table", "measure", "table_path"]
+__all__ = ["WARM_HEAP", "calibrate", "describe_machine", "find_table", "measure", "table_path"]
 
 #: What glibc keeps of memory that is freed: pages that are mapped afresh would be part of times.
-_WARM = {
+WARM_HEAP = {
     "MALLOC_MMAP_MAX_": "0",
     "MALLOC_TRIM_THRESHOLD_": "34359738368",
     "MALLOC_TOP_PAD_": "67108864",
@@ -53,6 +53,7 @@ def describe_machine(threads: int) -> str:
     return f"{_processor()}, {isa}, {counted}, PyTorch {torch.__version__.partition('+')[0]}"
 
 
+@functools.cache
 def _processor() -> str:
     try:
         with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as file:
@@ -100,7 +101,7 @@ def calibrate(threads: int, progress: Callable[[str], None]) -> tuple[str, dict[
     """Measures this machine, and returns where the table is and its picoseconds. Takes
     at most two minutes. KoilaError where nothing could be measured or written."""
     command = [sys.executable, "-c", _MEASURE, str(threads)]
-    environment = {**os.environ, **_WARM, "PYTHONPATH": os.pathsep.join(sys.path)}
+    environment = {**os.environ, **WARM_HEAP, "PYTHONPATH": os.pathsep.join(sys.path)}
     with subprocess.Popen(
         command, env=environment, stdout=subprocess.PIPE, text=True, encoding="utf-8"
     ) as measuring:
@@ -139,7 +140,7 @@ def _convolutions() -> Iterator[_Kernel]:
         x = torch.randn(16, channels, size, size)
         weight = torch.randn(filters, channels // groups, kernel, kernel)
         made = 16 * filters * size * size
-        run = partial(F.conv2d, x, weight, padding=kernel // 2, groups=groups)
+        run = functools.partial(F.conv2d, x, weight, padding=kernel // 2, groups=groups)
         yield (
             f"convolution, {kernel} x {kernel}, {channels} channels at {size} x {size}",
             "convolution" if groups == 1 else "depthwise_convolution",

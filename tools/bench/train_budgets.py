@@ -40,13 +40,9 @@ from torch.utils.checkpoint import checkpoint
 
 import koila
 from counter import Counter
+from koila._costs import WARM_HEAP
 from make_models import torchvision_model
 
-WARM = {
-    "MALLOC_MMAP_MAX_": "0",
-    "MALLOC_TRIM_THRESHOLD_": "34359738368",
-    "MALLOC_TOP_PAD_": "67108864",
-}
 MIB = 1 << 20
 # By how much gradients of float64 may be off.
 MOST_OFF = 1e-11
@@ -460,8 +456,8 @@ def main():
     parser.add_argument("--default-heap", action="store_true")
     parser.add_argument("--write", type=pathlib.Path, help="a page of results")
     options = parser.parse_args()
-    if not options.default_heap and any(os.environ.get(n) != v for n, v in WARM.items()):
-        os.execve(sys.executable, [sys.executable, *sys.argv], {**os.environ, **WARM})
+    if not options.default_heap and any(os.environ.get(n) != v for n, v in WARM_HEAP.items()):
+        os.execve(sys.executable, [sys.executable, *sys.argv], {**os.environ, **WARM_HEAP})
     torch.set_num_threads(options.threads)
     warnings.simplefilter("ignore")
     models = {}

@@ -77,9 +77,7 @@ struct RecomputeFigures {
   int64_t segments = 0;
   /// The most parts that a backward pass has.
   int64_t parts = 1;
-  /// Whole tensors as the plan counts them, in bytes: at the worst moment, and
-  /// at each step.
-  int64_t wholeBytes = 0;
+  /// Whole tensors as the plan counts them, in bytes, at each step.
   std::vector<int64_t> wholeBytesAt;
   /// Of the time of the forward pass, estimated.
   double share = 0;

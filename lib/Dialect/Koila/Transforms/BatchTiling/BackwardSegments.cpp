@@ -871,10 +871,8 @@ void BackwardSplitter::planRecomputation(RecomputeFigures &figures) {
       dims, symbol, budget->batch, *budget->costs, levels, std::move(reads),
       [&](Operation *op) { return isNorm(op) || hasGaps(op); }, isApart);
   planner->plan(budget->bytes, budget->beside);
-  RecomputePlanner::Figures found =
-      planner->simulate(std::vector<int64_t>(planner->countSteps(), 0));
-  figures.wholeBytes = found.bytes;
-  figures.wholeBytesAt = std::move(found.bytesAt);
+  figures.wholeBytesAt =
+      planner->simulate(std::vector<int64_t>(planner->countSteps(), 0)).bytesAt;
 }
 
 void BackwardSplitter::runTwice() {

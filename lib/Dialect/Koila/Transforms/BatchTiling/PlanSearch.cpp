@@ -177,8 +177,10 @@ void PlanSearch::keepLess() {
   constexpr int kMostPlans = 4;
   for (int plan = 1; plan < kMostPlans && search && !fits() && now.bytes > 0;
        ++plan) {
-    int64_t whole =
-        std::min(search->tiled.getRecomputed().wholeBytes, now.bytes);
+    int64_t whole = 0;
+    for (int64_t bytes : search->tiled.getRecomputed().wholeBytesAt)
+      whole = std::max(whole, bytes);
+    whole = std::min(whole, now.bytes);
     attempt({std::max<int64_t>(whole - (*search->least - budget), 0)});
   }
   // Two ways that do not depend on the budget.

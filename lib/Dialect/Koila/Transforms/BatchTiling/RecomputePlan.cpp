@@ -28,9 +28,27 @@ RecomputePlanner::RecomputePlanner(
   llvm::sort(ordered, [](Operation *lhs, Operation *rhs) {
     return lhs->isBeforeInBlock(rhs);
   });
+  timeOfTile.assign(countSteps(), 0);
+  auto countTile = [&](Operation *op, size_t step, double passes) {
+    for (Value operand : op->getOperands())
+      if (operand.getDefiningOp<ParamGetOp>())
+        timeOfTile[step] +=
+            passes * costs.getByteTime() * costs.getBytes(operand);
+    timeOfTile[step] += passes * costs.getCallTime();
+  };
+  for (Operation *op : ordered)
+    countTile(op, levels.lookup(op), 1);
+  // Gradients of inputs read a weight, that of the weight is written, read, and
+  // added to what is read and written.
+  constexpr double kPasses = 5;
   llvm::DenseSet<Value> read;
-  for (const SegmentReads &segment : this->segments)
+  for (auto [index, segment] : llvm::enumerate(this->segments)) {
     read.insert_range(segment.values);
+    for (Operation *op : segment.ops)
+      countTile(op, countLevels() + index, kPasses);
+    for (const GradientAgain &again : segment.again)
+      waysAgain[again.value] = &again;
+  }
   for (Operation *op : ordered) {
     for (Value result : op->getResults()) {
       if (!apart.contains(result))
@@ -166,7 +184,6 @@ struct RecomputePlanner::Simulation {
     for (auto [step, limit] : llvm::enumerate(limits)) {
       bytes += change[step];
       figures.bytesAt.push_back(bytes);
-      figures.bytes = std::max(figures.bytes, bytes);
       figures.excess += std::max<int64_t>(bytes - limit, 0);
       if (!most || bytes - limit > *most) {
         most = bytes - limit;
@@ -198,13 +215,8 @@ RecomputePlanner::simulate(ArrayRef<int64_t> limits) const {
 }
 
 const GradientAgain *RecomputePlanner::lookupGradient(Value value) const {
-  if (!choices.gradientsAgain.contains(value))
-    return nullptr;
-  for (const SegmentReads &segment : segments)
-    for (const GradientAgain &again : segment.again)
-      if (again.value == value)
-        return &again;
-  return nullptr;
+  return choices.gradientsAgain.contains(value) ? waysAgain.lookup(value)
+                                                : nullptr;
 }
 
 SmallVector<RecomputePlanner::Move>
@@ -229,11 +241,10 @@ RecomputePlanner::findMoves(const Figures &now) const {
     if (!choices.twice.contains(value) && lookup(value) != Recompute::Never &&
         mayRunTwice(value))
       moves.push_back({value, Move::ToggleTwice});
-  for (const SegmentReads &segment : segments)
-    for (const GradientAgain &again : segment.again)
-      if (llvm::is_contained(now.liveGradients, again.value) &&
-          costs.getBytes(again.output) < costs.getBytes(again.value))
-        moves.push_back({again.value, Move::ToggleGradient});
+  for (Value value : now.liveGradients)
+    if (const GradientAgain *again = waysAgain.lookup(value))
+      if (costs.getBytes(again->output) < costs.getBytes(value))
+        moves.push_back({value, Move::ToggleGradient});
   return moves;
 }
 
@@ -318,32 +329,17 @@ void RecomputePlanner::keepAgain(ArrayRef<int64_t> limits) {
   }
 }
 
-/// What each tile takes for itself, where each step has the largest tiles that
-/// are within `bytes`: it reads the weights, and adds to their gradients.
+/// What all tiles take for themselves, where each step has the largest that are
+/// within `bytes`.
 double RecomputePlanner::getTileTime(const Figures &figures, int64_t bytes,
                                      ArrayRef<TileMemory> beside) const {
-  std::vector<double> timeAt(countSteps(), 0);
-  auto count = [&](Operation *op, size_t step, double passes) {
-    for (Value operand : op->getOperands())
-      if (operand.getDefiningOp<ParamGetOp>())
-        timeAt[step] += passes * costs.getByteTime() * costs.getBytes(operand);
-    timeAt[step] += passes * costs.getCallTime();
-  };
-  for (auto [op, level] : levels)
-    count(op, level, 1);
-  // Gradients of inputs read a weight, that of the weight is written, read, and
-  // added to what is read and written.
-  constexpr double kPasses = 5;
-  for (auto [index, segment] : llvm::enumerate(segments))
-    for (Operation *op : segment.ops)
-      count(op, countLevels() + index, kPasses);
   double time = 0;
-  for (auto [step, timeOfTile] : llvm::enumerate(timeAt)) {
+  for (auto [step, timeOfOne] : llvm::enumerate(timeOfTile)) {
     int64_t tile = 1;
     for (const TileMemory &held : beside)
       if (figures.bytesAt[step] + held.bytesAt[step] <= bytes)
         tile = std::max(tile, held.tile);
-    time += timeOfTile * llvm::divideCeil(batch, tile);
+    time += timeOfOne * llvm::divideCeil(batch, tile);
   }
   return time;
 }

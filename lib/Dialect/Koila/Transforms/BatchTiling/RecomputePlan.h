@@ -51,11 +51,9 @@ struct SegmentReads {
 
 class RecomputePlanner {
 public:
-  /// Whole tensors at the worst moment, in bytes, and time in picoseconds that
-  /// is spent on what is made again.
+  /// Whole tensors at each step, in bytes, and time in picoseconds that is
+  /// spent on what is made again.
   struct Figures {
-    int64_t bytes = 0;
-    /// The same at each step.
     std::vector<int64_t> bytesAt;
     /// What a step has above its limit, the worst one and all together.
     int64_t over = 0;
@@ -126,6 +124,10 @@ private:
   CostEstimate costs;
   int64_t batch;
   size_t levelCount = 0;
+  /// Of each step, what a tile takes whatever its size: it reads the weights,
+  /// and adds to their gradients.
+  std::vector<double> timeOfTile;
+  llvm::DenseMap<mlir::Value, const GradientAgain *> waysAgain;
   const llvm::DenseMap<mlir::Operation *, unsigned> &levels;
   llvm::SmallVector<SegmentReads> segments;
   llvm::DenseSet<mlir::Operation *> always;
