@@ -6,7 +6,7 @@ import itertools
 import os
 import time
 from collections.abc import Callable
-from typing import NamedTuple, TypeVar
+from typing import ClassVar, NamedTuple, TypeVar
 
 import torch
 
@@ -81,17 +81,25 @@ class CountedMemory:
     """Bytes that PyTorch's CPU allocator hands out and takes back in a ``with`` block, in
     all threads."""
 
+    # Those whose blocks have not ended: another one restarts the peak that they ask for.
+    _open: ClassVar[list[CountedMemory]] = []
+
     def __enter__(self) -> CountedMemory:
         from koila import _C
 
         # What was there before is no part of it.
         _C.count_cpu_memory([])
-        self._before = _C.cpu_memory()[0]
+        self._before, peak = _C.cpu_memory()[:2]
+        self._peak = self._before
+        for other in self._open:
+            other._peak = max(other._peak, peak)
+        self._open.append(self)
         _C.restart_cpu_peak()
         return self
 
     def __exit__(self, *_: object) -> None:
-        pass
+        self._peak = self._before + self.get_peak()
+        self._open.remove(self)
 
     def get_live(self) -> int:
         """Bytes more than at the start of the block; of blocks that are older, what has
@@ -101,10 +109,11 @@ class CountedMemory:
         return int(_C.cpu_memory()[0] - self._before)
 
     def get_peak(self) -> int:
-        """The most at once since the start of the block."""
+        """The most at once since the start of the block, and until its end."""
         from koila import _C
 
-        return int(_C.cpu_memory()[1] - self._before)
+        peak = max(self._peak, _C.cpu_memory()[1]) if self in self._open else self._peak
+        return int(peak - self._before)
 
 
 _recent: dict[tuple[int | str, torch.device, str | None], tuple[float, int]] = {}

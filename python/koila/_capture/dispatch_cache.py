@@ -19,14 +19,15 @@ from torch._subclasses.fake_tensor import (
     UnsupportedFakeTensorException,
     UnsupportedOperatorException,
 )
+from torch.autograd.graph import saved_tensors_hooks
 
 from koila._capture.batch_int import BatchInt
 from koila._capture.dispatch_mode import DispatchMode
 from koila._capture.stand_ins import find_stand_in, is_selection
-from koila._capture.values import Call, Meta, Slot, collect, rebuild
+from koila._capture.values import Call, Meta, Slot, Value, collect, rebuild
 from koila._interrupt import import_whole
 
-__all__ = ["fakes", "find_call", "is_arithmetic", "make_fake", "meta_of", "modes"]
+__all__ = ["fakes", "find_call", "is_arithmetic", "is_saved", "make_fake", "meta_of", "modes"]
 
 _calls: dict[Any, Call | None] = {}
 # Those of one key that differ by what a float decides, as a size or whether
@@ -436,6 +437,34 @@ def _observe(
         autocast,
         names,
     )
+
+
+def is_saved(call: Call, inputs: tuple[Any, ...], index: int) -> bool:
+    """Whether autograd keeps an input of a call for its gradient, or may."""
+    if not any(meta.requires_grad for meta in call.metas):
+        return False
+    storages: list[int] = []
+
+    def note(tensor: torch.Tensor) -> torch.Tensor:
+        storages.append(tensor.untyped_storage()._cdata)
+        return tensor
+
+    with contextlib.suppress(Exception), torch.inference_mode(False):
+        with fakes:
+            entries = [
+                make_fake(entry.meta)
+                if isinstance(entry, Value)
+                else int(entry)
+                if isinstance(entry, BatchInt)
+                else entry
+                for entry in inputs
+            ]
+        args, kwargs = call.fill(list(entries))
+        with fakes, saved_tensors_hooks(note, lambda tensor: tensor):
+            call.perform(args, kwargs)
+        kept = entries[index]
+        return isinstance(kept, torch.Tensor) and kept.untyped_storage()._cdata in storages
+    return True
 
 
 def _version(entry: Any) -> int | None:

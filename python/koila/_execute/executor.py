@@ -242,15 +242,25 @@ def run_nodes(nodes: Iterable[Node]) -> None:
         return
     verify(found)
     program = Program(found, [])
-    run = start(program, _graph_mode(program), found[-1].frames)
+    updates = all(node.writes_outside for node in nodes)
+    ends = [] if updates else _list_ends(program)
+    run = _start_with_graph(program, ends, found[-1].frames)
     if not run.fits():
-        updates = all(node.writes_outside for node in nodes)
         if updates and not program.writes(statistics=False):
             _read_alone(_list_updated(found), found[-1].frames)
             return
         run.run_whole("others see what it writes")
     run.note(None)
     run_for_good(program)
+
+
+def _list_ends(program: Program) -> list[Value]:
+    """What the user's program holds of this one, or has recorded calls of, which may be
+    differentiated."""
+    made, held = set(program.nodes), recording.list_held()
+    later = (node for node in closure(held) if node not in made)
+    read = (entry for node in later for entry in node.inputs if isinstance(entry, Value))
+    return [value for value in dict.fromkeys([*held, *read]) if value.node in made]
 
 
 def _list_updated(nodes: list[Node]) -> list[Value]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import copy
 from collections.abc import Callable
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -39,6 +40,8 @@ from koila._plan.announce import announce
 from koila._plan.planner import Plan, Run, start
 
 __all__ = ["announce_retained", "backward", "free_graphs", "gradients", "look", "read_held"]
+
+_T = TypeVar("_T")
 
 _SECOND_TIME = (
     "Trying to backward through the graph a second time (or directly access saved tensors after "
@@ -202,7 +205,7 @@ def _step_into_grads(run: Run, retain_graph: bool) -> None:
                 gradients[index] = gradient
             else:
                 leaves[index].tensor.grad = gradient  # type: ignore[union-attr]
-        _deliver(run.program, step.finish(results, gradients), retain_graph)
+        _deliver(run.program, step.finish(results, gradients), retain_graph, _Room.beside(run))
     finally:
         traced.release()
 
@@ -214,8 +217,52 @@ def _hash_weights(program: Program) -> None:
             leaf.hash = hash_of(leaf.tensor)
 
 
-def _deliver(program: Program, gradients: dict[int, Tensor], retain_graph: bool) -> None:
-    """Adds gradients of leaves to ``.grad``, through the graphs before them."""
+@dataclass(frozen=True)
+class _Room:
+    """What there is for the backward pass of what weights were computed by before the step,
+    as by a parametrization: ``taken`` bytes of ``budget`` are not free."""
+
+    plan: Plan
+    frames: Frames
+    taken: int
+    budget: int
+
+    @staticmethod
+    def beside(run: Run) -> _Room:
+        return _Room(run.plan, run.frames, run.resident + run.beside, run.budget)
+
+    def run(self, differentiate: Callable[[], _T]) -> _T:
+        """Nobody knows what operators such a pass consists of, so that the first one is
+        measured, and said to take too much."""
+        plan = self.plan
+        if plan.before_weights is None:
+            with memory.CountedMemory() as counted:
+                found = differentiate()
+            plan.before_weights = counted.get_peak()
+        else:
+            found = differentiate()
+        need = self.taken + plan.before_weights
+        if need > self.budget:
+            announce(
+                "the backward pass of what weights are computed by before the step takes "
+                f"{memory.format_bytes(need)} of {memory.format_bytes(self.budget)} with what is "
+                "there, and koila does not split it",
+                location_of(self.frames),
+                plan.announced,
+            )
+        return found
+
+
+def _deliver(
+    program: Program,
+    gradients: dict[int, Tensor],
+    retain_graph: bool,
+    room: _Room,
+    *,
+    are_kept: bool = False,
+) -> None:
+    """Adds gradients of leaves to ``.grad``, through the graphs before them; they are
+    there for another time if they ``are_kept``."""
     ends: list[Tensor] = []
     given: list[Tensor] = []
     # A hook on a weight sees what comes through them, too, and is called once.
@@ -228,12 +275,11 @@ def _deliver(program: Program, gradients: dict[int, Tensor], retain_graph: bool)
         tensor = leaf.tensor
         assert tensor is not None
         end = without_copies(leaf) if is_weight(leaf) else tensor
-        if is_direct(tensor):
-            # Autograd, too, takes the first gradient and adds the others to it.
-            if tensor.grad is None:
-                tensor.grad = gradient.clone() if retain_graph else gradient
-            else:
-                tensor.grad += gradient
+        # Autograd, too, takes the first gradient and adds the others to it.
+        if is_direct(tensor) and tensor.grad is not None:
+            tensor.grad += gradient
+        elif is_direct(tensor) or _may_take(tensor, gradient):
+            tensor.grad = gradient.clone() if are_kept else gradient
         elif end.grad_fn is None and not joined:
             # One after the other, since hooks see the order.
             torch.autograd.backward(end, gradient)
@@ -241,7 +287,19 @@ def _deliver(program: Program, gradients: dict[int, Tensor], retain_graph: bool)
             ends.append(end)
             given.append(gradient)
     if ends:
-        torch.autograd.backward(ends, given, retain_graph=retain_graph)
+        room.run(lambda: torch.autograd.backward(ends, given, retain_graph=retain_graph))
+
+
+def _may_take(tensor: Tensor, gradient: Tensor) -> bool:
+    """Whether a gradient becomes that of a leaf as it is, which nobody would see."""
+    return (
+        tensor.is_leaf
+        and tensor.grad is None
+        and not tensor._backward_hooks
+        and not tensor._post_accumulate_grad_hooks
+        and gradient.dtype == tensor.dtype
+        and gradient.stride() == tensor.stride()
+    )
 
 
 # Losses that are read before they are differentiated.
@@ -250,8 +308,8 @@ def _deliver(program: Program, gradients: dict[int, Tensor], retain_graph: bool)
 class _Kept:
     """The gradients of a loss that was read, until backward() asks for them."""
 
-    def __init__(self, plan: Plan, program: Program, gradients: dict[int, Tensor]) -> None:
-        self.plan = plan
+    def __init__(self, room: _Room, program: Program, gradients: dict[int, Tensor]) -> None:
+        self.room = room
         self.leaves = {index: program.leaves[index] for index in gradients}
         self.gradients = gradients
         self.used = False
@@ -259,7 +317,7 @@ class _Kept:
     def __del__(self) -> None:
         if not self.used:
             # Whoever only looks does not pay for a backward pass again.
-            self.plan.only_read = True
+            self.room.plan.only_read = True
 
 
 def look(values: list[Value], frames: Frames) -> list[Tensor]:
@@ -325,7 +383,7 @@ def _read_loss(value: Value, frames: Frames) -> None:
         # Without them it may fit; backward() has a step of its own.
         read([value], frames)
         return
-    value.kept = _Kept(run.plan, run.program, gradients)
+    value.kept = _Kept(_Room.beside(run), run.program, gradients)
 
 
 def _is_known(value: Value) -> bool:
@@ -430,6 +488,8 @@ def _backward(
             program,
             {place: kept.gradients[index] for place, index in enumerate(places)},
             retain_graph,
+            kept.room,
+            are_kept=retain_graph,
         )
         if not retain_graph:
             _free(value)
@@ -467,7 +527,10 @@ def _backward(
         nodes = gradient_closure(value)[0]
         made = [reference for node in nodes for reference in node.outputs]
         differentiate_at_hooks(
-            value, hooked, frames, lambda loss, stays: _differentiate_part(loss, frames, stays)
+            value,
+            hooked,
+            frames,
+            lambda loss, stays, before: _differentiate_part(loss, frames, stays, before),
         )
         _free(value, nodes)
         # Parts that fitted have graphs, which others may have needed.
@@ -528,14 +591,22 @@ def _has_graph(value: Value) -> bool:
     )
 
 
-def _differentiate_part(value: Value, frames: Frames, stays: bool) -> None:
+def _differentiate_part(value: Value, frames: Frames, stays: bool, before: int) -> None:
     """Adds the gradients of a part of a program to ``.grad``; what it is made of
-    ``stays`` for other parts."""
+    ``stays`` for other parts. Hooks held ``before`` bytes beside what is there now."""
+    run = start(prepare([value]), "train", frames) if before else None
     if not _backward(value, frames, True, False, None):
         assert value.tensor is not None
         value.tensor.backward(retain_graph=stays)  # type: ignore[no-untyped-call]
         if not stays:
             free_graphs([value])
+    if run is not None and run.resident + before > run.budget:
+        run.announce(
+            f"a hook made another gradient of the whole batch, which took "
+            f"{memory.format_bytes(run.resident + before)} of "
+            f"{memory.format_bytes(run.budget)} with the one that it was given",
+            None,
+        )
 
 
 def _split_or_read_first(
@@ -594,17 +665,18 @@ def _step_for(run: Run, inputs: list[Tensor], retain_graph: bool) -> None:
     """``backward(inputs=...)``."""
     if not all(is_direct(item) or item.is_leaf for item in inputs):
         raise CompileError("gradients of tensors inside of the graph are asked")
-    gradients = _collect(run.program, _step_beside_grads(run), inputs, retain_graph)
+    gradients = _collect(run, _step_beside_grads(run), inputs, retain_graph)
     for tensor, gradient in zip(inputs, gradients, strict=True):
         if gradient is not None:
             tensor.grad = gradient if tensor.grad is None else tensor.grad + gradient
 
 
 def _collect(
-    program: Program, found: dict[int, Tensor], inputs: list[Tensor], retain_graph: bool
+    run: Run, found: dict[int, Tensor], inputs: list[Tensor], retain_graph: bool
 ) -> list[Tensor | None]:
     """The gradients of ``inputs``, also through the graphs in which the program
     begins."""
+    program = run.program
     places = {id(leaf.tensor): index for index, leaf in enumerate(program.leaves)}
     result = [found.get(places.get(id(tensor), -1)) for tensor in inputs]
     ends, given = [], []
@@ -616,7 +688,11 @@ def _collect(
             given.append(gradient)
     if not ends:
         return result
-    beyond = torch.autograd.grad(ends, inputs, given, retain_graph=retain_graph, allow_unused=True)
+    beyond = _Room.beside(run).run(
+        lambda: torch.autograd.grad(
+            ends, inputs, given, retain_graph=retain_graph, allow_unused=True
+        )
+    )
     return [
         left if right is None else right if left is None else left + right
         for left, right in zip(result, beyond, strict=True)
@@ -651,7 +727,7 @@ def gradients(
         run.run_whole(error)
         _run_whole(run)
         return None
-    result = _collect(run.program, found, inputs, retain_graph)
+    result = _collect(run, found, inputs, retain_graph)
     if not allow_unused and any(gradient is None for gradient in result):
         raise RuntimeError(
             "One of the differentiated Tensors appears to not have been used in the graph. "

@@ -52,17 +52,17 @@ def differentiate_at_hooks(
     value: Value,
     hooked: list[Value],
     frames: Frames,
-    differentiate: Callable[[Value, bool], None],
+    differentiate: Callable[[Value, bool, int], None],
 ) -> None:
     """Adds the gradients of a loss to ``.grad`` and calls the hooks on the way;
     ``differentiate`` does the same for a loss without any, of which the graph stays
-    if asked for."""
+    if asked for, and before which hooks have let go of so many bytes."""
     held = [wrap(cut) for cut in hooked]
     tensors = read(hooked, frames)
     recording.reads.clear()  # no step of the whole follows
     if any(place.node is None for place in hooked):
         # They fit with their graphs, and have their hooks.
-        differentiate(value, False)
+        differentiate(value, False, 0)
         return
     cuts: list[_Cut] = []
     try:
@@ -78,19 +78,20 @@ def differentiate_at_hooks(
         for part in reversed(parts):
             stays.append(not later.isdisjoint(part))
             later.update(part)
-        differentiate(value, stays.pop())
+        differentiate(value, stays.pop(), 0)
         for cut, lazy in zip(list(cuts), held, strict=True):
             cuts.remove(cut)
             cut.restore()
-            is_shared, gradient = stays.pop(), cut.leaf.grad
-            if gradient is None:
+            is_shared = stays.pop()
+            if cut.leaf.grad is None:
                 continue
-            gradient = _call_hooks(cut, gradient)
+            gradient, replaced = _call_hooks(cut)
             own = make_leaf(gradient)
-            own.drawn = True
+            # It is there beside what the part takes.
+            own.drawn, own.source = True, cut.value.source
             with torch.enable_grad():
                 loss: Any = (lazy * wrap(own)).sum()
-            differentiate(loss._value, is_shared)
+            differentiate(loss._value, is_shared, replaced)
     finally:
         for cut in cuts:
             cut.restore()
@@ -116,11 +117,17 @@ def apply_hooks(functions: Iterable[Callable[[Tensor], Tensor | None]], gradient
     return gradient
 
 
-def _call_hooks(cut: _Cut, gradient: Tensor) -> Tensor:
+def _call_hooks(cut: _Cut) -> tuple[Tensor, int]:
+    """What hooks make of the gradient of a cut, and the bytes of what it was before, if
+    that was something else; the cut lets go of it."""
+    given = cut.leaf.grad
+    assert given is not None
+    cut.leaf.grad = None
     functions = [hook.function for hook in cut.hooks if hook.function is not None]
-    gradient = apply_hooks(functions, gradient)
+    gradient = apply_hooks(functions, given)
     # What is kept is what hooks have made of it.
     if len(functions) < len(cut.hooks):
         retained = cut.value.retained
         cut.value.retained = gradient if retained is None else retained + gradient
-    return gradient
+    is_same = gradient.untyped_storage().data_ptr() == given.untyped_storage().data_ptr()
+    return gradient, 0 if is_same else given.untyped_storage().nbytes()

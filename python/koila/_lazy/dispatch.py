@@ -23,6 +23,7 @@ from koila._capture.recorder import (
 from koila._capture.values import Value, rebuild
 from koila._capture.written_tensors import adopt
 from koila._execute import executor
+from koila._execute.overwritten import settle_readers
 from koila._lazy.scripts import check_script
 
 __all__ = [
@@ -81,7 +82,7 @@ def call(func: Any, args: Any, kwargs: Any) -> Any:
         # recorded to read it.
         for index in made.call.writes:
             executor.settle_lent(made.inputs[index])
-            executor.run_nodes(made.inputs[index].group.open_readers())
+            settle_readers(made.inputs[index])
     return compute(func, args, kwargs)
 
 

@@ -52,6 +52,8 @@ class Plan:
     # What the step needs that followed, with the graph that it leaves.
     step_peak: int | None = None
     whole: int | None = None  # bytes of a trace that has few of what was named
+    # What the backward pass takes of what weights were computed by before the step.
+    before_weights: int | None = None
     # The thread whose programs run by it: its scripts hold their weights.
     owner: threading.Thread = field(default_factory=threading.current_thread)
 

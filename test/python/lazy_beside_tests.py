@@ -1,0 +1,176 @@
+"""What a step through koila.lazy needs beside its tiles: gradients that hooks see, the
+graphs that weights come from, and buffers that a model writes to after it has read them.
+
+A step is within its budget, or a warning says what is not; values, gradients and buffers
+are those of plain PyTorch in either case.
+"""
+
+import unittest
+import warnings
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+from torch.nn.utils.parametrizations import orthogonal
+
+import koila
+from koila._plan import planner
+from memory_counter import peak_of
+
+SAMPLES, FEATURES, WIDTH, CLASSES = 1024, 32, 64, 5
+
+torch.manual_seed(0)
+X = torch.randn(SAMPLES, FEATURES) * torch.linspace(0.5, 3, SAMPLES)[:, None]
+Y = torch.randint(CLASSES, (SAMPLES,))
+
+
+class Hooked(nn.Module):
+    """A hidden tensor has a hook."""
+
+    def __init__(self, hook):
+        super().__init__()
+        self.low = nn.Sequential(nn.Linear(FEATURES, WIDTH), nn.ReLU())
+        self.high = nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.ReLU(), nn.Linear(WIDTH, CLASSES))
+        self.hook = hook
+
+    def forward(self, x):
+        hidden = self.low(x)
+        self.hook(hidden)
+        return self.high(hidden)
+
+
+class WithBuffer(nn.Module):
+    """``read`` reads a buffer, which is then written to."""
+
+    last: torch.Tensor
+
+    def __init__(self, read, rows=1):
+        super().__init__()
+        self.low, self.high = nn.Linear(FEATURES, WIDTH), nn.Linear(WIDTH, CLASSES)
+        self.register_buffer("last", torch.ones(rows, CLASSES))
+        self.read = read
+
+    def forward(self, x):
+        result = self.read(self.high(F.relu(self.low(x))), self.last)
+        self.last[0].copy_(result.detach().mean(0))
+        return result
+
+
+def halve(hidden):
+    hidden.register_hook(lambda gradient: gradient * 0.5)
+
+
+def orthogonal_layers():
+    return nn.Sequential(
+        nn.Linear(FEATURES, WIDTH),
+        nn.ReLU(),
+        orthogonal(nn.Linear(WIDTH, WIDTH)),
+        nn.ReLU(),
+        nn.Linear(WIDTH, CLASSES),
+    )
+
+
+def look_and_differentiate(loss, model):
+    loss.item()
+    loss.backward()
+
+
+def ask_for_gradients(loss, model):
+    weights = list(model.parameters())
+    for weight, gradient in zip(weights, torch.autograd.grad(loss, weights), strict=True):
+        weight.grad = gradient
+
+
+def differentiate(loss, model):
+    loss.backward()
+
+
+class Beside(unittest.TestCase):
+    def run_steps(self, make, budget, way):
+        """Two steps of a model: the bytes of the second, what it leaves, and what is said
+        of both."""
+        planner.forget()  # what was said of other budgets
+        torch.manual_seed(1)
+        model = make()
+        for weight in model.parameters():
+            weight.grad = torch.zeros_like(weight)
+
+        def step():
+            x, y = (X, Y) if budget is None else koila.lazy(X, Y, batch=0, budget=budget)
+            way(F.cross_entropy(model(x), y), model)
+
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always", koila.KoilaWarning)
+            for _ in range(2):
+                for weight in model.parameters():
+                    weight.grad.zero_()
+                peak = peak_of(step)[0]
+        left = [weight.grad.clone() for weight in model.parameters()]
+        left += [buffer.clone() for buffer in model.buffers()]
+        said = [str(entry.message) for entry in caught if entry.category is koila.KoilaWarning]
+        return peak, left, said
+
+    def check(self, make, budget, words=None, way=differentiate):
+        """The same as plainly: within the budget and without a warning, or with one that
+        has these words, and then indeed over the budget."""
+        plain, wanted, _ = self.run_steps(make, None, way)
+        self.assertGreater(plain, budget)
+        peak, left, said = self.run_steps(make, budget, way)
+        for found, value in zip(left, wanted, strict=True):
+            self.assertGreater(value.norm(), 1e-6)
+            torch.testing.assert_close(found, value, rtol=1e-3, atol=1e-5)
+        if words is None:
+            self.assertEqual(said, [])
+            self.assertLessEqual(peak, budget)
+        else:
+            self.assertEqual(len(said), 1, said)
+            self.assertRegex(said[0], words)
+            self.assertGreater(peak, budget)
+
+    def test_a_hook_makes_another_gradient(self):
+        make = lambda: Hooked(halve)
+        self.check(make, 900_000)
+        self.check(make, 660_000, "a hook made another gradient of the whole batch")
+
+    def test_a_hook_looks_at_a_gradient(self):
+        seen = []
+        look = lambda gradient: seen.append(gradient.norm().item())
+        make = lambda: Hooked(lambda hidden: hidden.register_hook(look))
+        self.check(make, 660_000)
+        self.assertEqual(len(seen), 4)
+        self.assertAlmostEqual(seen[1], seen[3], places=5)
+
+    def test_a_gradient_that_is_kept(self):
+        self.check(lambda: Hooked(lambda hidden: hidden.retain_grad()), 700_000)
+
+    def test_weights_that_are_computed_before_the_step(self):
+        words = "what weights are computed by before the step"
+        for way in (differentiate, look_and_differentiate, ask_for_gradients):
+            with self.subTest(way=way.__name__):
+                self.check(orthogonal_layers, 800_000, way=way)
+                self.check(orthogonal_layers, 500_000, words, way=way)
+
+    def test_a_buffer_is_written_after_it_was_read(self):
+        for read in (
+            lambda result, last: result + last[0],
+            lambda result, last: result - last,
+            lambda result, last: result + (result.detach() * last).mean(),
+            lambda result, last: result + torch.cat([last, last]).mean(0),
+        ):
+            self.check(lambda read=read: WithBuffer(read), 600_000)
+
+    def test_a_buffer_that_is_too_large_to_copy(self):
+        read = lambda result, last: result + F.embedding(result.argmax(1), last)
+        make = lambda: WithBuffer(read, rows=4096)
+        self.check(make, 600_000, "others see what it writes")
+
+    def test_a_buffer_that_autograd_has_saved(self):
+        """PyTorch raises; of a copy nobody would notice."""
+        make = lambda: WithBuffer(lambda result, last: result * last[0])
+        for budget in (None, 600_000):
+            with self.subTest(budget=budget), self.assertRaisesRegex(RuntimeError, "inplace"):
+                self.run_steps(make, budget, differentiate)
+
+
+if __name__ == "__main__":
+    unittest.main()
