@@ -154,6 +154,33 @@ class Training(Steps):
         self.assertGreater(h.std().item(), 0.5)
         self.assertGreater((h - F.dropout(koila.lazy(torch.ones(100, 80)))).abs().sum().item(), 0)
 
+    def test_an_integer_that_is_another_one_in_each_step(self):
+        """As the number of boxes or of tokens that a loss is divided by."""
+        model, values = make_mlp(), make_batch(64)
+        for combine in (
+            lambda loss, count: loss / count,
+            lambda loss, count: count * loss - count,
+            lambda loss, count: torch.div(loss, count) + count,
+        ):
+            compute = lambda m, x, t: combine(F.cross_entropy(m(x), t, reduction="sum"), count)
+            count = 40
+            budget = whole_peak(model, compute, values) // 2
+            with unittest.mock.patch.object(
+                planner, "compile_script", wraps=planner.compile_script
+            ) as compiled:
+                for count in (41, 47, 52, 60, 61):
+                    found = run_lazy(model, compute, values, budget)
+                    self.assertLess(found[2].tile, 64)
+                    self.assert_same(found, run_plain(model, compute, values))
+            self.assertLessEqual(compiled.call_count, 2)
+
+    def test_integers_that_are_no_floats(self):
+        for number in ((1 << 53) + 1, -(1 << 62), (1 << 24) + 1):
+            for dtype in (torch.float32, torch.float64, torch.int64):
+                x = torch.arange(6).to(dtype)
+                found = koila.lazy(x, batch=0) * number - number
+                self.assertEqual(found.tolist(), (x * number - number).tolist())
+
     def test_floats_that_decide(self):
         # Of the same call: whether something is drawn, and how many pixels there are.
         for rate in (0.0, 0.5, 1.0, 0.3, 0.0):

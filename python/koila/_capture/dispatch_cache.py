@@ -27,7 +27,16 @@ from koila._capture.stand_ins import find_stand_in, is_selection
 from koila._capture.values import Call, Meta, Slot, Value, collect, rebuild
 from koila._interrupt import import_whole
 
-__all__ = ["fakes", "find_call", "is_arithmetic", "is_saved", "make_fake", "meta_of", "modes"]
+__all__ = [
+    "fakes",
+    "find_call",
+    "is_arithmetic",
+    "is_saved",
+    "make_fake",
+    "meta_of",
+    "modes",
+    "takes_float",
+]
 
 _calls: dict[Any, Call | None] = {}
 # Those of one key that differ by what a float decides, as a size or whether
@@ -64,6 +73,24 @@ def is_arithmetic(call: Call) -> bool:
         return False
     args, kwargs = call.fill([None, None])
     return len(args) == 2 and not kwargs and call.metas[0].dtype.is_floating_point
+
+
+# Of these an integer may as well be a float; a power has cases of its own for integers.
+_TAKES_FLOAT = frozenset(
+    function for function in _EXCHANGEABLE if "pow" not in getattr(function, "__name__", "")
+)
+# The integers that are floats of any type.
+_LARGEST_EXACT = 1 << 24
+
+
+def takes_float(function: Callable[..., Any], meta: Meta, number: int) -> bool:
+    """Whether the call of a tensor and an integer gives the same for a float: that it is
+    another one in each step, as of what a loss is divided by, makes no other program."""
+    return (
+        function in _TAKES_FLOAT
+        and meta.dtype in (torch.float32, torch.float64)
+        and abs(number) <= _LARGEST_EXACT
+    )
 
 
 class _Fakes:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from koila._capture.batch_int import BatchInt
-from koila._capture.dispatch_cache import find_call, meta_of
+from koila._capture.dispatch_cache import find_call, meta_of, takes_float
 from koila._capture.frames import find_frames
 from koila._capture.graphs import Graph
 from koila._capture.memory import Aliases
@@ -269,6 +269,10 @@ def record(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, An
     """What a call returns, recorded; or Unrecorded. Raises what PyTorch raises
     of arguments of these shapes and types."""
     numbers = not torch.is_grad_enabled()
+    if len(args) == 2 and type(args[1]) is int and type(args[0]) is _face and not kwargs:
+        tensor, number = args
+        if takes_float(func, tensor._value.meta, number):
+            args = tensor, float(number)
     try:
         call, inputs, used = _find(func, args, kwargs, numbers)
         if used and call is not None and (call.writes or any(s is not None for s in call.shares)):
