@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """torchvision's classification models in training mode through koila.lazy in half their memory.
 
-Usage: train_models.py [--models NAME...] [--most-mib 2048] [--write FILE] [--one NAME]
+Usage: train_models.py [--models NAME...] [--most-mib 2048] [--draws 5] [--kept FILE]
+                       [--write FILE] [--one NAME]
 
 A step of each model of lazy_models.py, in training mode, runs plainly and through
 `koila.lazy`: at half of what the whole batch needs, and at the least that koila can do
@@ -10,10 +11,10 @@ the next would take more than --most-mib.
 
 In float64 all gradients together, and the running statistics, may be 1e-11 off plain PyTorch's,
 relative to their L2 norm. In float32 gradients may be three times as far from those as plain
-PyTorch's are, and statistics twice: by the median of five batches, since one ReLU that turns
-at another sign is 1e-3 of all gradients. Each step runs in two tiles or more without a
+PyTorch's are, and statistics twice: by the median of --draws batches, since one ReLU that
+turns at another sign is 1e-3 of all gradients. Each step runs in two tiles or more without a
 warning, counters of batches are equal, and the measured peak is within the budget. Exits with
-1 otherwise.
+1 otherwise. With --kept, models of earlier runs are taken from that file, and new ones added.
 """
 
 import argparse
@@ -40,7 +41,6 @@ from lazy_models import CLASSES, MODELS, make_model
 TIMEOUT = 3000
 MIB = 1 << 20
 ALLOWED = 1e-11
-DRAWS = 5  # of float32
 
 
 class Step(nn.Module):
@@ -197,19 +197,19 @@ def copy_of(model):
     return copied
 
 
-def run_one(name, most):
+def run_one(name, most, count):
     torch.set_num_threads(1)
     counter = Counter(ROOT / "build/lib/libkoila-counter.so")
     batch = choose_batch(name, most)
     rows = []
-    for dtype, draws in ((torch.float64, 1), (torch.float32, DRAWS)):
+    for dtype, draws in ((torch.float64, 1), (torch.float32, count)):
         budgets, found = {}, []
         for seed in range(draws):
             found += run_draw(name, dtype, batch, seed, budgets, counter)
         for which in ("half", "floor"):
             part = [row for row in found if row["which"] == which]
             rows.append(combine(part))
-    return {"batch": batch, "rows": rows}
+    return {"batch": batch, "draws": count, "rows": rows}
 
 
 def combine(draws):
@@ -274,6 +274,7 @@ def table(rows):
 def page(rows):
     parts = [(row["peak"], row["predicted"]) for part in rows.values() for row in part["rows"]]
     exact = sum(measured == predicted for measured, predicted in parts)
+    draws = " to ".join(map(str, sorted({found["draws"] for found in rows.values()})))
     lines = [
         "# torchvision's classification models in training mode through `koila.lazy`",
         "",
@@ -284,7 +285,7 @@ def page(rows):
         "the step of the whole batch takes; *floor*: it is the smallest that koila can do, "
         "and a quarter more. *Error* is the distance of all "
         "gradients together from those of plain PyTorch in float64, relative to their L2 norm, and "
-        f"*plain* that of plain PyTorch; in float32 the medians of {DRAWS} batches, since one ReLU "
+        f"*plain* that of plain PyTorch; in float32 the medians of {draws} batches, since one ReLU "
         "that turns at another sign is 1e-3 of all gradients. *Time* is that of the second step "
         "to that of plain PyTorch, and *planning* what the first takes more. Nothing was "
         "announced, statistics are within their bars and counters of batches equal. The measured "
@@ -301,26 +302,34 @@ def main():
     )
     parser.add_argument("--models", nargs="*", default=list(MODELS))
     parser.add_argument("--most-mib", type=int, default=2048)
+    parser.add_argument("--draws", type=int, default=5, help="batches of float32")
+    parser.add_argument("--kept", type=pathlib.Path, help="results of earlier runs, as JSON")
     parser.add_argument("--write", type=pathlib.Path, help="a page of results")
     parser.add_argument("--one", help="this model alone, as JSON")
     options = parser.parse_args()
     if options.one:
-        print(json.dumps(run_one(options.one, options.most_mib * MIB)))
+        print(json.dumps(run_one(options.one, options.most_mib * MIB, options.draws)))
         return 0
     models, wrong = {}, []
+    kept = options.kept
+    known = json.loads(kept.read_text()) if kept is not None and kept.exists() else {}
     for name in options.models:
-        done = subprocess.run(
-            [sys.executable, __file__, "--one", name, "--most-mib", str(options.most_mib)],
-            stdout=subprocess.PIPE,
-            text=True,
-            timeout=TIMEOUT,
-        )
-        if done.returncode:
-            wrong.append(f"{name}: failed, exit status {done.returncode}")
-            print("wrong:", wrong[-1], flush=True)
-            continue
-        found = json.loads(done.stdout.splitlines()[-1])
-        models[name] = found
+        if name not in known:
+            done = subprocess.run(
+                [sys.executable, __file__, "--one", name, "--most-mib", str(options.most_mib)]
+                + ["--draws", str(options.draws)],
+                stdout=subprocess.PIPE,
+                text=True,
+                timeout=TIMEOUT,
+            )
+            if done.returncode:
+                wrong.append(f"{name}: failed, exit status {done.returncode}")
+                print("wrong:", wrong[-1], flush=True)
+                continue
+            known[name] = json.loads(done.stdout.splitlines()[-1])
+            if kept is not None:
+                kept.write_text(json.dumps(known))
+        found = models[name] = known[name]
         problems = judge(name, found)
         wrong += problems
         for row in found["rows"]:
