@@ -315,9 +315,9 @@ def main():
     known = json.loads(kept.read_text()) if kept is not None and kept.exists() else {}
     for name in options.models:
         if name not in known:
+            limits = ["--most-mib", str(options.most_mib), "--draws", str(options.draws)]
             done = subprocess.run(
-                [sys.executable, __file__, "--one", name, "--most-mib", str(options.most_mib)]
-                + ["--draws", str(options.draws)],
+                [sys.executable, __file__, "--one", name, *limits],
                 stdout=subprocess.PIPE,
                 text=True,
                 timeout=TIMEOUT,
