@@ -38,6 +38,23 @@ module attributes {koila.symbols = [#koila.symbol<name = "B", batch = true>]} {
 // -----
 
 module attributes {koila.symbols = [#koila.symbol<name = "B", batch = true>]} {
+  koila.param @v : tensor<5x3xf32> keys ["v"] strides [3, 1] requires_grad
+  func.func @read(%x: tensor<?x3xf32> {koila.name = "x", koila.dims = #koila.dims<[B, 3]>}) {
+    %v = koila.param.get @v : tensor<5x3xf32>
+    %a = koila.linear %x, %v : (tensor<?x3xf32>, tensor<5x3xf32>) -> tensor<?x5xf32>
+    %b = koila.softmax_int %a {dim = 0 : i64} : (tensor<?x5xf32>) -> tensor<?x5xf32>
+    %c = koila.relu tied %b {koila.writes} : (tensor<?x5xf32>) -> tensor<?x5xf32>
+    // CHECK: error: cannot tile
+    // CHECK: note: {{.*}}'koila.mean' reads storage that is written in place, which would be written twice; write a new tensor, as by mul() in the place of mul_()
+    %d = koila.mean %c {koila.reads} : (tensor<?x5xf32>) -> tensor<f32>
+    koila.backward %d {create_graph = false} : (tensor<f32>) -> ()
+    return
+  }
+}
+
+// -----
+
+module attributes {koila.symbols = [#koila.symbol<name = "B", batch = true>]} {
   func.func @argument(%x: tensor<?x3xf32> {koila.name = "x", koila.requires_grad, koila.dims = #koila.dims<[B, 3]>}) {
     %b = koila.softmax_int %x {dim = 0 : i64} : (tensor<?x3xf32>) -> tensor<?x3xf32>
     %c = koila.mean %b : (tensor<?x3xf32>) -> tensor<f32>

@@ -127,6 +127,22 @@ class Beside(unittest.TestCase):
             self.assertRegex(said[0], words)
             self.assertGreater(peak, budget)
 
+    def test_the_least_budget_is_said_in_lines_of_the_program(self):
+        """Not in those of what koila has made of it."""
+
+        class Mixed(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.body = nn.Sequential(nn.Linear(FEATURES, WIDTH), nn.ReLU())
+                self.head = nn.Linear(WIDTH, CLASSES)
+
+            def forward(self, x):
+                hidden = self.body(x)
+                return self.head(hidden / hidden.var(0).add(1).sqrt())
+
+        words = rf"no tile fits .* bytes\): live at the peak.* at {__file__}:\d+"
+        self.check(Mixed, 300_000, words)
+
     def test_a_hook_makes_another_gradient(self):
         make = lambda: Hooked(halve)
         self.check(make, 900_000)

@@ -34,6 +34,7 @@ __all__ = [
     "Traced",
     "explain",
     "find_recorded",
+    "in_user_lines",
     "is_weight",
     "trace",
     "whole_bytes",
@@ -178,8 +179,11 @@ def find_recorded(places: Iterable[dict[str, Any] | None], program: Program) -> 
     return [program.nodes[line - 1] for line in sorted(lines) if 0 < line <= len(program.nodes)]
 
 
-def explain(error: CompileError, program: Program) -> tuple[str, Location | None]:
-    """The message of the compiler with the recorded lines, and the user's line."""
+_PLACE = re.compile(re.escape(_FILE) + r":(\d+)(?::\d+)?")
+
+
+def in_user_lines(text: str, program: Program) -> str:
+    """What the compiler says, with the lines of the user in the place of recorded ones."""
 
     def name(match: re.Match[str]) -> str:
         index = int(match[1]) - 1
@@ -188,9 +192,12 @@ def explain(error: CompileError, program: Program) -> tuple[str, Location | None
         inner = program.nodes[index].frames[0]
         return f"{inner.file}:{inner.line}"
 
-    pattern = re.compile(re.escape(_FILE) + r":(\d+)(?::\d+)?")
-    notes = [pattern.sub(name, note) for note in error.notes]
-    text = "; ".join([pattern.sub(name, error.message), *notes])
+    return _PLACE.sub(name, text)
+
+
+def explain(error: CompileError, program: Program) -> tuple[str, Location | None]:
+    """The message of the compiler with the recorded lines, and the user's line."""
+    text = in_user_lines("; ".join([error.message, *error.notes]), program)
     place = error.location
     if place is not None and place.file == _FILE:
         if 0 < place.line <= len(program.nodes):

@@ -22,7 +22,14 @@ from koila._capture.dispatch_cache import is_arithmetic
 from koila._capture.frames import Frames, location_of
 from koila._capture.graphs import measure_graphs
 from koila._capture.program import Program
-from koila._capture.program_trace import Traced, explain, find_recorded, trace, whole_bytes
+from koila._capture.program_trace import (
+    Traced,
+    explain,
+    find_recorded,
+    in_user_lines,
+    trace,
+    whole_bytes,
+)
 from koila._capture.statistics import is_momentum, show_updated
 from koila._capture.thread_locks import tracing
 from koila._capture.thread_recordings import recording
@@ -380,7 +387,7 @@ class Run:
         self.announce(
             f"no tile fits {memory.format_bytes(self.budget)}; this runs in the least, which "
             f"needs {memory.format_bytes(smallest)} ({smallest:,} bytes): "
-            + (problem.notes[0] if problem.notes else text),
+            + (in_user_lines(problem.notes[0], self.program) if problem.notes else text),
             place,
             known,
         )

@@ -258,6 +258,11 @@ LogicalResult BackwardSplitter::collect() {
       continue;
     if (isa<ParamGetOp, LeafOp>(op))
       continue;
+    if (onlyReadsMutableStorage(op))
+      return refuse(&op, "'" + getCallee(op).str() +
+                             "' reads storage that is written in place, which "
+                             "would be written twice; write a new tensor, as "
+                             "by mul() in the place of mul_()");
     if (!isMemoryEffectFree(&op))
       return refuse(&op, "'" + getCallee(op).str() +
                              "' has effects, and would run twice");
