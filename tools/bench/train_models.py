@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """torchvision's classification models in training mode through koila.lazy in half their memory.
 
-Usage: train_models.py [--models NAME...] [--most-mib 2048] [--draws 5] [--kept FILE]
-                       [--write FILE] [--one NAME]
+Usage: train_models.py [--models NAME...] [--most-mib 2048] [--draws 5] [--budgets half floor]
+                       [--kept FILE] [--write FILE] [--one NAME]
 
 A step of each model of lazy_models.py, in training mode, runs plainly and through
 `koila.lazy`: at half of what the whole batch needs, and at the least that koila can do
@@ -14,7 +14,9 @@ relative to their L2 norm. In float32 gradients may be three times as far from t
 PyTorch's are, and statistics twice: by the median of --draws batches, since one ReLU that
 turns at another sign is 1e-3 of all gradients. Each step runs in two tiles or more without a
 warning, counters of batches are equal, and the measured peak is within the budget. Exits with
-1 otherwise. With --kept, models of earlier runs are taken from that file, and new ones added.
+1 otherwise. Where weights are most of a model, each tile at the floor reads them all, and steps
+take hours: --budgets half leaves these out. With --kept, models of earlier runs are taken from
+that file, and new ones added.
 """
 
 import argparse
@@ -149,9 +151,9 @@ def choose_batch(name, most):
         batch *= 2
 
 
-def run_draw(name, dtype, batch, seed, budgets, counter):
-    """Rows of one batch: a plain step in float64, one in ``dtype``, and one for each of the
-    budgets, which are found first where there are none."""
+def run_draw(name, dtype, batch, seed, budgets, which_budgets, counter):
+    """Rows of one batch: a plain step in float64, one in ``dtype``, and one for each of
+    ``which_budgets``, which are found first where there are none."""
     images, labels = make_batch(name, batch, seed)
     exact = prepare(name, torch.float64)
     run(exact, (images, labels), counter)
@@ -161,12 +163,13 @@ def run_draw(name, dtype, batch, seed, budgets, counter):
     if not budgets:
         report = koila.analyze(Step(copy.deepcopy(start)), *inputs, mode="train", threads=1)
         budgets["untiled"], budgets["half"] = report.peak, report.peak // 2
-        floor = find_floor(copy_of(start), inputs)
-        budgets["floor"] = floor + floor // 4
+        if "floor" in which_budgets:
+            floor = find_floor(copy_of(start), inputs)
+            budgets["floor"] = floor + floor // 4
     plain = copy_of(start)
     untiled = run(plain, inputs, counter)[1]
     theirs = leave(plain)
-    for which in ("half", "floor"):
+    for which in which_budgets:
         model = copy_of(start)
         peak, seconds, planning, last, said = run_lazy(model, inputs, budgets[which], counter)
         ours = leave(model)
@@ -197,7 +200,7 @@ def copy_of(model):
     return copied
 
 
-def run_one(name, most, count):
+def run_one(name, most, count, which_budgets):
     torch.set_num_threads(1)
     counter = Counter(ROOT / "build/lib/libkoila-counter.so")
     batch = choose_batch(name, most)
@@ -205,8 +208,8 @@ def run_one(name, most, count):
     for dtype, draws in ((torch.float64, 1), (torch.float32, count)):
         budgets, found = {}, []
         for seed in range(draws):
-            found += run_draw(name, dtype, batch, seed, budgets, counter)
-        for which in ("half", "floor"):
+            found += run_draw(name, dtype, batch, seed, budgets, which_budgets, counter)
+        for which in which_budgets:
             part = [row for row in found if row["which"] == which]
             rows.append(combine(part))
     return {"batch": batch, "draws": count, "rows": rows}
@@ -303,12 +306,16 @@ def main():
     parser.add_argument("--models", nargs="*", default=list(MODELS))
     parser.add_argument("--most-mib", type=int, default=2048)
     parser.add_argument("--draws", type=int, default=5, help="batches of float32")
+    parser.add_argument(
+        "--budgets", nargs="+", choices=("half", "floor"), default=["half", "floor"]
+    )
     parser.add_argument("--kept", type=pathlib.Path, help="results of earlier runs, as JSON")
     parser.add_argument("--write", type=pathlib.Path, help="a page of results")
     parser.add_argument("--one", help="this model alone, as JSON")
     options = parser.parse_args()
     if options.one:
-        print(json.dumps(run_one(options.one, options.most_mib * MIB, options.draws)))
+        most = options.most_mib * MIB
+        print(json.dumps(run_one(options.one, most, options.draws, options.budgets)))
         return 0
     models, wrong = {}, []
     kept = options.kept
@@ -316,6 +323,7 @@ def main():
     for name in options.models:
         if name not in known:
             limits = ["--most-mib", str(options.most_mib), "--draws", str(options.draws)]
+            limits += ["--budgets", *options.budgets]
             done = subprocess.run(
                 [sys.executable, __file__, "--one", name, *limits],
                 stdout=subprocess.PIPE,
