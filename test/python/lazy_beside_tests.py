@@ -56,6 +56,54 @@ class WithBuffer(nn.Module):
         return result
 
 
+class CodeBook(nn.Module):
+    """A VQ-VAE whose codes follow the mean of what they stand for, written through .data."""
+
+    codes: torch.Tensor
+    counts: torch.Tensor
+    sums: torch.Tensor
+
+    def __init__(self):
+        super().__init__()
+        self.encoder, self.decoder = nn.Linear(FEATURES, WIDTH), nn.Linear(WIDTH, CLASSES)
+        self.register_buffer("codes", torch.randn(WIDTH, 16))
+        self.register_buffer("counts", torch.zeros(16))
+        self.register_buffer("sums", self.codes.clone())
+
+    def forward(self, x):
+        z = torch.tanh(self.encoder(x))
+        scores = 2 * z @ self.codes - self.codes.pow(2).sum(0, keepdim=True)
+        index = scores.argmax(1)
+        chosen = F.one_hot(index, 16).type(z.dtype)
+        quantized = F.embedding(index, self.codes.t())
+        with torch.no_grad():
+            self.counts.data.mul_(0.9).add_(chosen.sum(0), alpha=0.1)
+            self.sums.data.mul_(0.9).add_(z.t() @ chosen, alpha=0.1)
+            self.codes.data.copy_(self.sums / (self.counts + 1e-2))
+        return self.decoder(z + (quantized - z).detach() + z * 0.1)
+
+
+class Queue(nn.Module):
+    """MoCo's: keys of earlier batches are negatives, and those of this one take the place
+    of the oldest."""
+
+    queue: torch.Tensor
+
+    def __init__(self):
+        super().__init__()
+        self.low, self.high = nn.Linear(FEATURES, WIDTH), nn.Linear(64, CLASSES)
+        self.register_buffer("queue", F.normalize(torch.randn(WIDTH, 2 * SAMPLES), dim=0))
+        self.place = 0
+
+    def forward(self, x):
+        z = F.normalize(self.low(x), dim=1)
+        result = self.high(z @ self.queue.clone().detach()[:, :64])
+        with torch.no_grad():
+            self.queue[:, self.place : self.place + SAMPLES] = z.t()
+        self.place = SAMPLES - self.place
+        return result
+
+
 def halve(hidden):
     hidden.register_hook(lambda gradient: gradient * 0.5)
 
@@ -174,6 +222,27 @@ class Beside(unittest.TestCase):
             lambda result, last: result + torch.cat([last, last]).mean(0),
         ):
             self.check(lambda read=read: WithBuffer(read), 600_000)
+
+    def test_a_code_book(self):
+        self.check(CodeBook, 800_000)
+
+    def test_a_queue(self):
+        """The copy of all of it counts, of which the program has a part."""
+        for budget in (1_450_000, 1_200_000):
+            self.check(Queue, budget)
+
+    def test_a_write_that_nobody_has_seen_before_the_one_that_is(self):
+        """What calls were to read is not there any more, and a copy of what is would be
+        another number."""
+
+        def read(result, last):
+            scored = result + (result.detach() * last[0]).mean()
+            last[0].mul_(0.9)
+            return scored
+
+        refused = self.assertRaisesRegex(koila.KoilaError, "was written to after this was")
+        with refused:
+            self.run_steps(lambda: WithBuffer(read), 600_000, differentiate)
 
     def test_a_buffer_that_is_too_large_to_copy(self):
         read = lambda result, last: result + F.embedding(result.argmax(1), last)

@@ -56,6 +56,8 @@ def _may_read_copy(leaf: Value, readers: list[Node]) -> bool:
     tensor = leaf.tensor
     if tensor is None or tensor.layout is not torch.strided or leaf.meta.requires_grad:
         return False
+    if leaf.version is None or tensor._version != leaf.version:
+        return False  # plain PyTorch has written to it since it was recorded
     budgets = [source.budget for node in readers if (source := find_source(list(node.inputs)))]
     if not budgets or leaf.group.last_write is not None:
         return False

@@ -567,6 +567,11 @@ def start(program: Program, mode: str, frames: Frames) -> Run:
 
 # Of a tensor that the leaf of a program alone holds, with those of the question.
 _OWN_REFERENCES = 3
+# Of a base that its view alone holds, with those of the question; and of their memory,
+# with that by which the recording knows the view.
+_BASE_REFERENCES = 3
+_STORAGE_REFERENCES = 4
+_use_count: Any = torch._C._storage_Use_Count
 
 
 def _find_resident(program: Program) -> int:
@@ -596,10 +601,21 @@ def _find_resident(program: Program) -> int:
             continue
         # Views of what was given have no bytes of their own.
         if leaf.source is not None or sys.getrefcount(tensor) <= _OWN_REFERENCES:
-            found.setdefault(tensor.untyped_storage().data_ptr(), tensor.nbytes)
+            found.setdefault(tensor.untyped_storage().data_ptr(), _own_bytes(tensor))
     resident = sum(size for place, size in found.items() if place not in given)
     ends = (leaf.tensor for leaf in program.leaves if leaf.tensor is not None)
     return resident + measure_graphs(ends, given | found.keys())
+
+
+def _own_bytes(tensor: torch.Tensor) -> int:
+    """Of what nobody else holds: a part of memory keeps all of it, as ``x.clone()[:n]``,
+    where what it is a part of is gone."""
+    base: Any = tensor._base
+    storage = tensor.untyped_storage()
+    is_gone = base is not None and sys.getrefcount(base) <= _BASE_REFERENCES
+    if is_gone and _use_count(storage._cdata) <= _STORAGE_REFERENCES:
+        return storage.nbytes()
+    return tensor.nbytes
 
 
 def _list_computed(program: Program) -> Iterator[Value]:
