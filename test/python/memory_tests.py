@@ -103,3 +103,20 @@ def test_a_limit_of_the_address_space(kind):
 
 def test_free_is_not_less_than_nothing():
     assert koila.memory.free() > 0
+
+
+def test_one_count_inside_of_another():
+    """The inner one begins anew, the outer one does not; afterwards both stay as they are."""
+    with memory.CountedMemory() as outer:
+        large = torch.empty(MIB, dtype=torch.uint8)
+        del large
+        with memory.CountedMemory() as inner:
+            small = torch.empty(MIB // 4, dtype=torch.uint8)
+            assert inner.get_peak() == MIB // 4
+        assert outer.get_peak() == MIB
+        more = torch.empty(MIB, dtype=torch.uint8)
+        assert (inner.get_peak(), outer.get_peak()) == (MIB // 4, MIB + MIB // 4)
+    del more, small
+    later = torch.empty(8 * MIB, dtype=torch.uint8)
+    assert (inner.get_peak(), outer.get_peak()) == (MIB // 4, MIB + MIB // 4)
+    del later
