@@ -278,7 +278,7 @@ def _deliver(
         # Autograd, too, takes the first gradient and adds the others to it.
         if is_direct(tensor) and tensor.grad is not None:
             tensor.grad += gradient
-        elif is_direct(tensor) or _may_take(tensor, gradient):
+        elif is_direct(tensor) or _may_take(leaf, tensor, gradient):
             tensor.grad = gradient.clone() if are_kept else gradient
         elif end.grad_fn is None and not joined:
             # One after the other, since hooks see the order.
@@ -290,10 +290,12 @@ def _deliver(
         room.run(lambda: torch.autograd.backward(ends, given, retain_graph=retain_graph))
 
 
-def _may_take(tensor: Tensor, gradient: Tensor) -> bool:
-    """Whether a gradient becomes that of a leaf as it is, which nobody would see."""
+def _may_take(leaf: Value, tensor: Tensor, gradient: Tensor) -> bool:
+    """Whether a gradient becomes that of a leaf as it is: of what was recorded and stands
+    as one for a while, on whose accumulation nobody has a hook."""
     return (
-        tensor.is_leaf
+        leaf.graph_name is not None
+        and tensor.is_leaf
         and tensor.grad is None
         and not tensor._backward_hooks
         and not tensor._post_accumulate_grad_hooks

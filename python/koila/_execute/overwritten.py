@@ -56,8 +56,12 @@ def _may_read_copy(leaf: Value, readers: list[Node]) -> bool:
     tensor = leaf.tensor
     if tensor is None or tensor.layout is not torch.strided or leaf.meta.requires_grad:
         return False
+    if leaf.origin is not None:
+        return False  # part of a batch, whose copies add up
     if leaf.version is None or tensor._version != leaf.version:
         return False  # plain PyTorch has written to it since it was recorded
+    if leaf.is_replaced() or not leaf.is_as_hashed():
+        return False
     budgets = [source.budget for node in readers if (source := find_source(list(node.inputs)))]
     if not budgets or leaf.group.last_write is not None:
         return False
@@ -91,7 +95,7 @@ def _give_copy(leaf: Value, readers: list[Node]) -> None:
     # Nobody else holds it, so that it counts in what a program begins with.
     copied = make_leaf(leaf.tensor.detach().clone())
     copied.group.external = False
-    copied.origin, copied.source = leaf.origin, leaf.source
+    copied.source = leaf.source
     for node in readers:
         places = _places_in(node, leaf)
         node.inputs = tuple(
