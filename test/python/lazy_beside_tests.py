@@ -8,6 +8,7 @@ are those of plain PyTorch in either case.
 import unittest
 import warnings
 
+import numpy as np
 import torch
 from torch import nn
 from torch.nn import functional as F
@@ -243,6 +244,102 @@ class Beside(unittest.TestCase):
         refused = self.assertRaisesRegex(koila.KoilaError, "was written to after this was")
         with refused:
             self.run_steps(lambda: WithBuffer(read), 600_000, differentiate)
+
+    def test_a_write_that_has_no_version(self):
+        """Through .data, to NumPy's memory, or to other memory under the name: what calls
+        were to read is gone."""
+        array = np.ones((1, CLASSES), dtype=np.float32)
+
+        def through_data(last):
+            last.data.mul_(0.5).add_(1.0)
+            return last.data.mul_(0.5)
+
+        def swap(last):
+            last.data = torch.full_like(last, 5.0)
+            return last[:]
+
+        def in_numpy(last):
+            array.__imul__(7)
+            return last[:]
+
+        class Written(WithBuffer):
+            def __init__(self, write):
+                super().__init__(None)
+                self.write = write
+                if write is in_numpy:
+                    self.last = torch.from_numpy(array)
+
+            def forward(self, x):
+                result = self.high(F.relu(self.low(x))) + self.last
+                self.write(self.last).add_(result.detach().mean(0))
+                return result
+
+        for write in (through_data, swap, in_numpy):
+            refused = self.assertRaisesRegex(koila.KoilaError, "was written to after this was")
+            with self.subTest(write=write.__name__), refused:
+                self.run_steps(lambda write=write: Written(write), 600_000, differentiate)
+
+    def test_labels_that_are_written_many_times(self):
+        """Copies of a batch would add up, and be in no figure."""
+        torch.manual_seed(1)
+        model = nn.Sequential(nn.Linear(FEATURES, WIDTH), nn.ReLU(), nn.Linear(WIDTH, CLASSES))
+        for weight in model.parameters():
+            weight.grad = torch.zeros_like(weight)
+        budget = 300_000
+
+        def step():
+            x, y = koila.lazy(X, Y.clone(), batch=0, budget=budget)
+            result = model(x)
+            for _ in range(40):
+                result = result + (y * 0.01).mean()
+                y.mul_(1)
+            F.cross_entropy(result, y).backward()
+
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always", koila.KoilaWarning)
+            peaks = [peak_of(step)[0] for _ in range(2)]
+        said = [entry for entry in caught if entry.category is koila.KoilaWarning]
+        self.assertTrue(said or max(peaks) <= budget, peaks)
+
+    def test_hooks_on_what_adds_up_the_gradient_of_an_input(self):
+        found = []
+        for budget in (None, 700_000):
+            torch.manual_seed(1)
+            model = nn.Sequential(nn.Linear(FEATURES, WIDTH), nn.ReLU(), nn.Linear(WIDTH, CLASSES))
+            given = X.clone().requires_grad_()
+            node = given.view_as(given).grad_fn.next_functions[0][0]
+            node.register_prehook(lambda gradients: (2 * gradients[0],))
+            x, y = (given, Y) if budget is None else koila.lazy(given, Y, batch=0, budget=budget)
+            F.cross_entropy(model(x), y).backward()
+            found.append(given.grad)
+        self.assertIsNotNone(koila.last().tile)
+        torch.testing.assert_close(found[1], found[0])
+
+    def test_hooks_that_return_no_gradient_of_the_tensor(self):
+        """PyTorch's errors."""
+        for hook, error, words in (
+            (lambda gradient: gradient.sum(), RuntimeError, "changed the size"),
+            (lambda gradient: gradient[:1], RuntimeError, "changed the size"),
+            (lambda gradient: gradient.double(), RuntimeError, "changed the type"),
+            (lambda gradient: 3, TypeError, "expected Variable"),
+        ):
+            make = lambda hook=hook: Hooked(lambda hidden: hidden.register_hook(hook))
+            for budget in (None, 700_000):
+                with self.subTest(words=words), self.assertRaisesRegex(error, words):
+                    self.run_steps(make, budget, differentiate)
+
+    def test_a_gradient_that_is_kept_is_not_the_one_that_a_hook_has(self):
+        for budget in (None, 900_000):
+            seen, hidden = [], []
+
+            def watch(tensor, seen=seen, hidden=hidden):
+                tensor.retain_grad()
+                tensor.register_hook(lambda gradient: seen.append(gradient))
+                hidden.append(tensor)
+
+            self.run_steps(lambda watch=watch: Hooked(watch), budget, differentiate)
+            seen[-1].zero_()
+            self.assertGreater(hidden[-1].grad.norm().item(), 0)
 
     def test_a_buffer_that_is_too_large_to_copy(self):
         read = lambda result, last: result + F.embedding(result.argmax(1), last)

@@ -232,8 +232,9 @@ class Value:
         return self.node is None and self.tensor is not None
 
     def list_tensors(self) -> list[torch.Tensor]:
-        """What has been computed of it, with its graph and without."""
-        tensors = (self.tensor, self._seen)
+        """What has been computed of it, with its graph and without, and the gradient that
+        it keeps."""
+        tensors = (self.tensor, self._seen, self.retained)
         return [each for each in tensors if each is not None and each.layout is torch.strided]
 
     def is_replaced(self) -> bool:

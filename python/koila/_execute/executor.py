@@ -47,6 +47,7 @@ __all__ = [
     "settle_lent",
     "settle_results",
     "verify",
+    "written_since",
 ]
 
 # So many reads before a step are remembered.
@@ -180,12 +181,7 @@ def verify(nodes: list[Node]) -> None:
                 hashed.add(entry)
                 same = entry.is_as_hashed()
             if not same:
-                raise KoilaError(
-                    f"a tensor of shape {entry.meta.shape} that '{_name(node.call)}' reads was "
-                    "written to after this was recorded and before it was computed",
-                    location_of(node.frames),
-                    ("read the value, or call koila.run() on it, before the write",),
-                )
+                raise written_since(node, entry)
             if entry.tensor.requires_grad != entry.meta.requires_grad:
                 changed[entry] = _as_recorded(entry)
     if changed:
@@ -194,6 +190,16 @@ def verify(nodes: list[Node]) -> None:
                 changed.get(entry, entry) if isinstance(entry, Value) else entry
                 for entry in node.inputs
             )
+
+
+def written_since(node: Node, entry: Value) -> KoilaError:
+    """The error of a call of which an input is another one by now."""
+    return KoilaError(
+        f"a tensor of shape {entry.meta.shape} that '{_name(node.call)}' reads was "
+        "written to after this was recorded and before it was computed",
+        location_of(node.frames),
+        ("read the value, or call koila.run() on it, before the write",),
+    )
 
 
 def is_as_recorded(value: Value) -> bool:

@@ -110,11 +110,15 @@ def _nodes_before(cut: _Cut) -> list[Node]:
 
 
 def apply_hooks(functions: Iterable[Callable[[Tensor], Tensor | None]], gradient: Tensor) -> Tensor:
-    """What hooks, one after the other, make of a gradient."""
+    """What hooks, one after the other, make of a gradient. Autograd calls them, which
+    raises of what is no gradient of the tensor."""
+    leaf = gradient.detach().requires_grad_()
+    with torch.enable_grad():
+        tensor = leaf.view_as(leaf)
     for function in functions:
-        replaced = function(gradient)
-        gradient = gradient if replaced is None else replaced
-    return gradient
+        tensor.register_hook(function)  # type: ignore[no-untyped-call]
+    (found,) = torch.autograd.grad(tensor, leaf, gradient)
+    return found
 
 
 def _call_hooks(cut: _Cut) -> tuple[Tensor, int]:
@@ -124,10 +128,13 @@ def _call_hooks(cut: _Cut) -> tuple[Tensor, int]:
     assert given is not None
     cut.leaf.grad = None
     functions = [hook.function for hook in cut.hooks if hook.function is not None]
-    gradient = apply_hooks(functions, given)
-    # What is kept is what hooks have made of it.
+    gradient = apply_hooks(functions, given) if functions else given
+    # What is kept is what hooks have made of it, and not the memory that they have seen.
     if len(functions) < len(cut.hooks):
         retained = cut.value.retained
-        cut.value.retained = gradient if retained is None else retained + gradient
+        if retained is not None:
+            cut.value.retained = retained + gradient
+        else:
+            cut.value.retained = gradient.clone() if functions else gradient
     is_same = gradient.untyped_storage().data_ptr() == given.untyped_storage().data_ptr()
     return gradient, 0 if is_same else given.untyped_storage().nbytes()
