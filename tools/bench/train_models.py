@@ -7,7 +7,7 @@ Usage: train_models.py [--models NAME...] [--most-mib 2048] [--draws 5] [--budge
 A step of each model of lazy_models.py, in training mode, runs plainly and through
 `koila.lazy`: at half of what the whole batch needs, and at the least that koila can do
 and a quarter more. The batch is doubled until the step takes ten times the largest weight, or
-the next would take more than --most-mib.
+the next would take more than --most-mib; near that it grows in smaller steps.
 
 In float64 all gradients together, and the running statistics, may be 1e-11 off plain PyTorch's,
 relative to their L2 norm. In float32 gradients may be three times as far from those as plain
@@ -40,7 +40,8 @@ import koila
 from counter import Counter
 from lazy_models import CLASSES, MODELS, make_model
 
-TIMEOUT = 3000
+# Seconds; steps of a model that is mostly weights take minutes, and there are a dozen.
+TIMEOUT = 20000
 MIB = 1 << 20
 ALLOWED = 1e-11
 
@@ -139,16 +140,22 @@ def find_floor(model, inputs):
 
 
 def choose_batch(name, most):
-    """The first power of two whose step takes ten times the largest weight."""
+    """The first power of two whose step takes ten times the largest weight; where that takes
+    more than half of ``most``, the first in eighths behind the one before."""
     model = prepare(name, torch.float32)
-    largest = max(p.numel() * 4 for p in model.parameters())
-    batch = 8
-    while True:
+    wanted = 10 * max(p.numel() * 4 for p in model.parameters())
+
+    def measure(batch):
         images, labels = make_batch(name, batch)
-        peak = koila.analyze(Step(model), images.float(), labels, mode="train", threads=1).peak
-        if peak >= 10 * largest or 2 * peak > most:
-            return batch
+        return koila.analyze(Step(model), images.float(), labels, mode="train", threads=1).peak
+
+    batch = 8
+    while (peak := measure(batch)) < wanted and 2 * peak <= most:
         batch *= 2
+    if batch < 16 or peak < wanted or 2 * peak <= most:
+        return batch
+    between = range(9 * batch // 16, batch, batch // 16)
+    return next((fewer for fewer in between if measure(fewer) >= wanted), batch)
 
 
 def run_draw(name, dtype, batch, seed, budgets, which_budgets, counter):
@@ -158,6 +165,7 @@ def run_draw(name, dtype, batch, seed, budgets, which_budgets, counter):
     exact = prepare(name, torch.float64)
     run(exact, (images, labels), counter)
     wanted = leave(exact)
+    del exact
     inputs = images.to(dtype), labels
     start = prepare(name, dtype)
     if not budgets:
@@ -169,6 +177,7 @@ def run_draw(name, dtype, batch, seed, budgets, which_budgets, counter):
     plain = copy_of(start)
     untiled = run(plain, inputs, counter)[1]
     theirs = leave(plain)
+    del plain
     for which in which_budgets:
         model = copy_of(start)
         peak, seconds, planning, last, said = run_lazy(model, inputs, budgets[which], counter)
@@ -179,7 +188,7 @@ def run_draw(name, dtype, batch, seed, budgets, which_budgets, counter):
             "budget": budgets[which],
             "untiled": budgets["untiled"],
             "said": " ".join(said[0].split()) if said else "",
-            "tiles": batch // last.tile if last.tile else 1,
+            "tiles": -(-batch // last.tile) if last.tile else 1,
             "predicted": last.peak_bytes,
             "peak": peak,
             "error": distance(ours[0], wanted[0]),

@@ -14,6 +14,7 @@
 #include "mlir/Interfaces/FunctionInterfaces.h"
 #include "llvm/ADT/DenseMap.h"
 #include <memory>
+#include <vector>
 
 namespace koila {
 
@@ -54,7 +55,9 @@ private:
   void run(mlir::Operation *function, const SymbolMap &fixed);
 
   std::unique_ptr<LocalSymbols> symbols;
-  llvm::DenseMap<mlir::Value, ValueInfo> values;
+  std::vector<ValueInfo> infos;
+  /// Where in `infos` what is known of a value is.
+  llvm::DenseMap<mlir::Value, size_t> places;
   llvm::DenseSet<mlir::Block *> dead;
   bool valid = true;
 };
@@ -72,8 +75,8 @@ ValueInfo getArgumentInfo(mlir::FunctionOpInterface function, unsigned index);
 
 /// Writes what the analysis finds into the types of `module`, and the facts
 /// about arguments as `koila.assume` at entry. What `--koila-infer-shapes`
-/// runs.
-llvm::LogicalResult inferShapes(mlir::ModuleOp module);
+/// runs. With `warns`, says where a trace may have baked its batch in.
+llvm::LogicalResult inferShapes(mlir::ModuleOp module, bool warns = true);
 
 /// The public function of `module` named `name`, or the only public one if
 /// `name` is empty. Diagnoses and returns null if there is none.

@@ -315,10 +315,11 @@ public:
   DimPropagation(DataFlowSolver &solver, ValueSymbols &symbols,
                  const ContainerPointsTo &containers, const Start &start,
                  const SymbolMap &fixed, llvm::DenseSet<Value> &awaited,
+                 llvm::DenseSet<Operation *> &judged,
                  SymbolTableCollection &params)
       : SparseForwardDataFlowAnalysis(solver), symbols(symbols),
         containers(containers), start(start), fixed(fixed), awaited(awaited),
-        params(params) {}
+        judged(judged), params(params) {}
 
   LogicalResult initialize(Operation *top) override {
     for (const auto &[value, state] : start.values) {
@@ -345,6 +346,7 @@ public:
       setAllToEntryStates(results);
       return success();
     }
+    judged.erase(op);
     // Wait for all operands: a rule on a fact that is still to come would
     // report conflicts that are none.
     for (const DimLattice *operand : operands)
@@ -378,6 +380,8 @@ public:
       inferMetaKernelShapes(carried, shapes, lists);
     else if (failed(rule.inferShapes(shapes)))
       return success();
+    else if (!readsContents(op))
+      judged.insert(op);
     for (auto [lattice, info, result] :
          llvm::zip_equal(results, shapes.getResults(), op->getResults())) {
       DimState state;
@@ -424,6 +428,13 @@ public:
   }
 
 private:
+  /// Whether what `op` reads may change before it runs.
+  static bool readsContents(Operation *op) {
+    return isOrdered(op) && llvm::any_of(op->getOperandTypes(), [](Type type) {
+             return isMutable(type);
+           });
+  }
+
   static bool saysNothing(const ValueInfo &info) {
     return !info.tensor && !info.integer && !info.list && !info.literal &&
            info.elements.empty();
@@ -570,6 +581,8 @@ private:
   const SymbolMap &fixed;
   /// Containers that something was taken from before anything was put there.
   llvm::DenseSet<Value> &awaited;
+  /// Operations whose rules took all that is known of their operands.
+  llvm::DenseSet<Operation *> &judged;
   /// Tables in which weights are found.
   SymbolTableCollection &params;
 };
@@ -713,6 +726,29 @@ static void forEachMerged(Operation *function,
   });
 }
 
+/// Indices that loops surely change: their turns, and what a turn computes from
+/// its own value in the one before. A run that found them would be repeated.
+static SmallVector<Value> findCounted(Operation *function) {
+  SmallVector<Value> found;
+  function->walk([&](LoopLikeOpInterface loop) {
+    if (auto variables = loop.getLoopInductionVars())
+      llvm::append_range(found, *variables);
+    auto results = loop.getLoopResults();
+    if (!results)
+      return;
+    for (auto [argument, yielded, result] : llvm::zip_equal(
+             loop.getRegionIterArgs(), loop.getYieldedValues(), *results)) {
+      Operation *maker = yielded.getDefiningOp();
+      if (argument.getType().isIndex() && maker &&
+          llvm::is_contained(maker->getOperands(), Value(argument))) {
+        found.push_back(argument);
+        found.push_back(result);
+      }
+    }
+  });
+  return found;
+}
+
 struct DimAnalysis::LocalSymbols : ValueSymbols {};
 
 DimAnalysis::DimAnalysis(Operation *function, const SymbolMap &fixed)
@@ -792,15 +828,20 @@ void DimAnalysis::run(Operation *function, const SymbolMap &fixed) {
   // lose its relation to the value. So the run is repeated with what was lost
   // known from the start, until nothing more is; each round adds a value.
   DimPropagation::Start start;
+  for (Value value : findCounted(function)) {
+    DimState &state = start.values[value];
+    state.initialised = state.integerLost = true;
+  }
   ContainerPointsTo containers(function);
   SymbolTableCollection params;
   while (true) {
     llvm::DenseSet<Value> awaited;
+    llvm::DenseSet<Operation *> judged;
     DataFlowSolver solver;
     solver.load<dataflow::DeadCodeAnalysis>();
     solver.load<ConditionPropagation>();
     solver.load<DimPropagation>(symbols, containers, start, fixed, awaited,
-                                params);
+                                judged, params);
     {
       MLIRContext *context = function->getContext();
       ScopedDiagnosticHandler silence(context,
@@ -835,8 +876,10 @@ void DimAnalysis::run(Operation *function, const SymbolMap &fixed) {
       continue;
     auto record = [&](Value value) {
       const auto *lattice = solver.lookupState<DimLattice>(value);
-      if (lattice && lattice->getValue().initialised)
-        values[value] = toInfo(lattice->getValue(), value, symbols);
+      if (!lattice || !lattice->getValue().initialised)
+        return;
+      places.try_emplace(value, infos.size());
+      infos.push_back(toInfo(lattice->getValue(), value, symbols));
     };
     function->walk<WalkOrder::PreOrder>([&](Operation *op) {
       llvm::for_each(op->getResults(), record);
@@ -853,7 +896,7 @@ void DimAnalysis::run(Operation *function, const SymbolMap &fixed) {
     // The rule keeps a reference to it.
     auto facts = [&](Value value) { return lookup(value); };
     function->walk<WalkOrder::PreOrder>([&](ShapeRuleInterface op) {
-      if (isDead(op.getOperation()))
+      if (judged.contains(op) || isDead(op.getOperation()))
         return;
       ShapeRule rule(op, facts, &params);
       // A branch may be made for other shapes than these; if it is taken
@@ -912,8 +955,8 @@ bool DimAnalysis::agreesWith(
 
 const ValueInfo &DimAnalysis::lookup(Value value) const {
   static const ValueInfo nothing;
-  auto found = values.find(value);
-  return found == values.end() ? nothing : found->second;
+  auto found = places.find(value);
+  return found == places.end() ? nothing : infos[found->second];
 }
 
 FunctionOpInterface koila::findFunction(ModuleOp module, StringRef name) {

@@ -390,8 +390,8 @@ static void writeResults(FunctionOpInterface function, ModuleOp module,
                                               terminator.getOperandTypes()));
 }
 
-static LogicalResult inferShapes(FunctionOpInterface function,
-                                 ModuleOp module) {
+static LogicalResult inferShapes(FunctionOpInterface function, ModuleOp module,
+                                 bool warns) {
   if (Operation *branching = findSeveralBlocks(function))
     return branching->emitError()
            << "cannot infer the shapes of a "
@@ -438,15 +438,17 @@ static LogicalResult inferShapes(FunctionOpInterface function,
   function->walk(hideShapes);
   writeResults(function, module, old);
   writeAssumptions(function, dims);
-  warnOfTraceSpecializedBatch(function, dims);
+  if (warns)
+    warnOfTraceSpecializedBatch(function, dims);
   return success();
 }
 
-LogicalResult koila::inferShapes(ModuleOp module) {
+LogicalResult koila::inferShapes(ModuleOp module, bool warns) {
   // Those of modules in the module, too.
   WalkResult result =
       module.walk<WalkOrder::PreOrder>([&](FunctionOpInterface function) {
-        if (!function.isExternal() && failed(::inferShapes(function, module)))
+        if (!function.isExternal() &&
+            failed(::inferShapes(function, module, warns)))
           return WalkResult::interrupt();
         return WalkResult::skip();
       });

@@ -387,7 +387,8 @@ TiledFunction::create(FunctionOpInterface function, StringRef batchSymbol,
   function->removeAttr(kLifetimesAttr);
   result.setTile(1);
   auto module = function->getParentOfType<ModuleOp>();
-  if (failed(inferShapes(module)))
+  // The program itself was looked at for batches that a trace baked in.
+  if (failed(inferShapes(module, /*warns=*/false)))
     return failure();
   return result;
 }
