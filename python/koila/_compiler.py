@@ -379,6 +379,14 @@ def count_rule_changes() -> int:
     return _rule_changes
 
 
+def has_accumulation_hooks(tensor: torch.Tensor) -> bool:
+    """Whether the node that adds to ``.grad`` of a weight has hooks, as those of
+    ``torch.autograd.graph.register_multi_grad_hook``. PyTorch lists them nowhere."""
+    from koila import _C
+
+    return _C.has_accumulation_hooks(tensor)
+
+
 def check_output(path: str) -> None:
     """ValueError for a name that no TorchScript file is written to."""
     from koila import _C

@@ -10,6 +10,8 @@
 #include "koila/Target/TorchScript/InProcess.h"
 #include "koila/Target/TorchScript/TorchScript.h"
 #include "llvm/Support/raw_ostream.h"
+#include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/variable.h>
 #include <torch/csrc/jit/python/module_python.h>
 #include <torch/csrc/jit/python/pybind_utils.h>
 #include <torch/csrc/jit/serialization/export.h>
@@ -171,4 +173,13 @@ PYBIND11_MODULE(_C, m) {
       throw std::runtime_error(llvm::toString(free.takeError()));
     return std::make_pair(free->bytes, free->source);
   });
+  m.def(
+      "has_accumulation_hooks",
+      [](const at::Tensor &tensor) {
+        // No node that adds to `.grad` is made to be asked.
+        auto node = torch::autograd::impl::try_get_grad_accumulator(tensor);
+        return node &&
+               (!node->pre_hooks().empty() || !node->post_hooks().empty());
+      },
+      py::arg("tensor"));
 }

@@ -45,6 +45,7 @@ __all__ = [
     "known",
     "leaf_of",
     "make_leaf",
+    "make_watched_leaf",
     "record",
     "rewrap",
     "wrap",
@@ -134,13 +135,21 @@ def leaf_of(tensor: Tensor) -> Value:
         or leaf.meta.shape != tensor.shape
         or not leaf.is_as_hashed()
     ):
-        leaf = make_leaf(tensor)
-        if torch.is_inference_mode_enabled():
-            with torch.inference_mode(False):
-                leaf.alias = tensor.detach()
-        else:
+        leaf = recording.leaves[id(tensor)] = make_watched_leaf(tensor)
+    return leaf
+
+
+def make_watched_leaf(tensor: Tensor, like: Value | None = None) -> Value:
+    """A leaf that knows whether ``.data`` of its tensor is assigned, or written to."""
+    leaf = make_leaf(tensor, like)
+    recording.watched.add(tensor, leaf)
+    if recording.exposed.list_at(tensor):
+        leaf.checksum = checksum_of_tensor(tensor)
+    if torch.is_inference_mode_enabled():
+        with torch.inference_mode(False):
             leaf.alias = tensor.detach()
-        recording.leaves[id(tensor)] = leaf
+    else:
+        leaf.alias = tensor.detach()
     return leaf
 
 
@@ -151,7 +160,7 @@ def current(tensor: RecordedTensor) -> Value:
         plain = value.tensor
         assert plain is not None
         if plain._version != value.version or plain.requires_grad != value.meta.requires_grad:
-            assign(tensor, make_leaf(plain, value))
+            assign(tensor, make_watched_leaf(plain, value))
     return tensor._value
 
 

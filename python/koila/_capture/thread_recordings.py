@@ -4,11 +4,48 @@ from __future__ import annotations
 
 import threading
 import weakref
-from typing import Any
+from typing import Any, Generic, TypeVar
+
+import torch
 
 from koila._capture.values import Node, Value, append_weakly
 
 __all__ = ["recording"]
+
+
+_Kept = TypeVar("_Kept")
+
+
+class ByMemory(Generic[_Kept]):
+    """Objects, as long as they live, by the memory that they are of."""
+
+    def __init__(self) -> None:
+        self._found: dict[int, list[weakref.ref[_Kept]]] = {}
+
+    def add(self, tensor: torch.Tensor, item: _Kept) -> None:
+        place = _place_of(tensor)
+        if place is None:
+            return
+        # Memory that is gone leaves nothing behind, after as many additions as there are.
+        if len(self._found) >= 64 and not len(self._found) & (len(self._found) - 1):
+            self._found = {
+                key: alive
+                for key, items in self._found.items()
+                if (alive := [reference for reference in items if reference() is not None])
+            }
+        append_weakly(self._found.setdefault(place, []), item)
+
+    def list_at(self, tensor: torch.Tensor) -> list[_Kept]:
+        place = _place_of(tensor)
+        items = self._found.get(place, ()) if place is not None else ()
+        return [item for reference in items if (item := reference()) is not None]
+
+
+def _place_of(tensor: torch.Tensor) -> int | None:
+    if tensor.layout is not torch.strided:
+        return None
+    place: int = tensor.untyped_storage()._cdata
+    return place
 
 
 class Recording(threading.local):
@@ -20,6 +57,9 @@ class Recording(threading.local):
         # The values of plain tensors: what a thread records of one orders its
         # own reads and writes.
         self.leaves: weakref.WeakValueDictionary[int, Value] = weakref.WeakValueDictionary()
+        # By memory: what is known of it, and tensors that write to it without a version.
+        self.watched = ByMemory[Value]()
+        self.exposed = ByMemory[torch.Tensor]()
         self.pending: list[Node] = []
         # Tensors of the user that these write to, which are lazy until then.
         self.updated: list[weakref.ref[Any]] = []

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple, TypeGuard, TypeVar
 import numpy
 import torch
 
+from koila import _compiler
 from koila._capture.batch_int import BatchInt
 from koila._capture.frames import Frames
 from koila._capture.graphs import Graph
@@ -35,6 +36,7 @@ __all__ = [
     "checksum_of_tensor",
     "collect",
     "detaching",
+    "has_gradient_hooks",
     "hash_of",
     "is_direct",
     "is_open",
@@ -125,15 +127,20 @@ def checksum_of(array: Any) -> int:
 
 
 def checksum_of_tensor(tensor: torch.Tensor) -> int:
-    """The same of a tensor on the CPU, of any type."""
-    plain = tensor.detach().resolve_conj().resolve_neg().contiguous()
+    """The same of a tensor of any type."""
+    plain = tensor.detach().cpu().resolve_conj().resolve_neg().contiguous()
     return checksum_of(plain.reshape(-1).view(torch.uint8).numpy())
 
 
 def hash_of(tensor: torch.Tensor) -> torch.Tensor:
-    """A number of the bits, on the tensor's device."""
+    """Numbers of the bits, on the tensor's device: an exclusive or of all, and the first,
+    without which two equal elements would be none."""
     plain = tensor.detach()
-    return torch.hash_tensor(torch.view_as_real(plain) if plain.is_complex() else plain)
+    bits = torch.view_as_real(plain) if plain.is_complex() else plain
+    if bits.numel() == 0:
+        return torch.zeros(0, device=bits.device)
+    first = bits[(0,) * bits.dim()]
+    return torch.stack((torch.hash_tensor(bits), torch.hash_tensor(first)))
 
 
 @dataclass(eq=False)
@@ -208,7 +215,7 @@ class Value:
         self.drawn = False  # made by koila, as the mask of a dropout, and counted
         self.version: int | None = None
         self.hash: torch.Tensor | None = None  # of a weight that a step in tiles has read
-        self.checksum: int | None = None  # of memory that is not PyTorch's
+        self.checksum: int | None = None  # of memory whose writes have no version
         self.origin: Origin | None = None  # of what was given to lazy()
         self.source: Origin | None = None  # of what it was made of
         # It and others that are views of each other to autograd.
@@ -256,9 +263,9 @@ class Value:
         return False
 
     def is_as_hashed(self) -> bool:
-        """Whether a weight has the bits of the last step, and memory of others what
-        was recorded. Writes through ``.data``, as of many optimizers, or to a NumPy
-        array do not count as a version."""
+        """Whether a weight has the bits of the last step, and what others may write to
+        has those that were recorded. Writes through ``.data``, as of many optimizers, or
+        to a NumPy array do not count as a version."""
         if self.tensor is None:
             return True
         if self.checksum is not None:
@@ -507,10 +514,15 @@ def is_direct(tensor: torch.Tensor | None) -> TypeGuard[torch.nn.Parameter]:
     Hooks see the gradient of the whole batch, so what tiles give to a weight
     that has some is added up elsewhere and goes through autograd once.
     """
-    return (
-        isinstance(tensor, torch.nn.Parameter)
-        and not tensor._backward_hooks
-        and not tensor._post_accumulate_grad_hooks
+    return isinstance(tensor, torch.nn.Parameter) and not has_gradient_hooks(tensor)
+
+
+def has_gradient_hooks(tensor: torch.Tensor) -> bool:
+    """Whether somebody is to see the gradient of a leaf."""
+    return bool(
+        tensor._backward_hooks
+        or tensor._post_accumulate_grad_hooks
+        or _compiler.has_accumulation_hooks(tensor)
     )
 
 

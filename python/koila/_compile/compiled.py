@@ -22,6 +22,7 @@ from koila._capture.frames import warn_user
 from koila._capture.global_hooks import calls_hooks, has_hooks
 from koila._capture.inputs import Arguments, Signature
 from koila._capture.thread_locks import tracing
+from koila._capture.values import has_gradient_hooks
 from koila._compile.call_kind import Call
 from koila._compile.program_selection import Selection
 from koila._compile.recorded_calls import can_record, is_lazy, make_lazy, run_all, step_loss
@@ -150,7 +151,7 @@ class CompiledModule(nn.Module):
         call = self._bind(args[:cut], kwargs, args[cut:])
         if call is None:
             return untiled(Arguments(args[:cut], kwargs, args[cut:]))
-        if self.tile is not None and any(map(_has_hooks, self.original.parameters())):
+        if self.tile is not None and any(map(has_gradient_hooks, self.original.parameters())):
             reason = "a weight has hooks, which would see the gradients of each tile"
             self._refuse(reason)
             return self._run_original(call, untiled, reason)
@@ -311,10 +312,6 @@ def make_module(original: nn.Module, recipe: Recipe, first: Specialization) -> C
     has_parts = hasattr(type(original), "__len__") and hasattr(type(original), "__getitem__")
     kind = CompiledContainer if has_parts else CompiledModule
     return kind(original, recipe, first)
-
-
-def _has_hooks(weight: torch.Tensor) -> bool:
-    return bool(weight._backward_hooks or weight._post_accumulate_grad_hooks)
 
 
 def _keep_from_dynamo() -> None:

@@ -20,8 +20,8 @@ from koila._capture.program import Program
 from koila._capture.program_trace import is_weight, without_copies
 from koila._capture.recorder import current, known, wrap
 from koila._capture.thread_recordings import recording
-from koila._capture.values import Node, Value, hash_of, is_direct, is_open
-from koila._compiler import Compiled
+from koila._capture.values import Node, Value, has_gradient_hooks, hash_of, is_direct, is_open
+from koila._compiler import Compiled, has_accumulation_hooks
 from koila._errors import BudgetError, CompileError, KoilaError
 from koila._execute.errors import as_eager
 from koila._execute.executor import (
@@ -263,8 +263,8 @@ def _deliver(
 ) -> None:
     """Adds gradients of leaves to ``.grad``, through the graphs before them; they are
     there for another time if they ``are_kept``."""
-    ends: list[Tensor] = []
-    given: list[Tensor] = []
+    ends: list[tuple[Tensor, Tensor]] = []
+    apart: list[tuple[Tensor, Tensor]] = []
     # A hook on a weight sees what comes through them, too, and is called once.
     joined = any(
         leaf.tensor is not None and leaf.tensor.grad_fn is not None
@@ -281,13 +281,25 @@ def _deliver(
         elif is_direct(tensor) or _may_take(leaf, tensor, gradient):
             tensor.grad = gradient.clone() if are_kept else gradient
         elif end.grad_fn is None and not joined:
-            # One after the other, since hooks see the order.
-            torch.autograd.backward(end, gradient)
+            apart.append((end, gradient.clone() if are_kept else gradient))
         else:
-            ends.append(end)
-            given.append(gradient)
+            ends.append((end, gradient))
+    _differentiate(apart)
     if ends:
-        room.run(lambda: torch.autograd.backward(ends, given, retain_graph=retain_graph))
+        room.run(lambda: _differentiate(ends, retain_graph))
+
+
+def _differentiate(gradients: list[tuple[Tensor, Tensor]], retain_graph: bool = False) -> None:
+    """Gives tensors their gradients in one backward pass, for which a hook on several of
+    them waits, and in their order, since hooks see it."""
+    if not gradients:
+        return
+    # The node that was made last runs first, and then at once what it gives a gradient to.
+    # (The first of a pass is none of those that such a hook counts.)
+    with torch.enable_grad():
+        views = [tensor.view_as(tensor) for tensor, _ in reversed(gradients)]
+    given = [gradient for _, gradient in reversed(gradients)]
+    torch.autograd.backward(views, given, retain_graph=retain_graph)
 
 
 def _may_take(leaf: Value, tensor: Tensor, gradient: Tensor) -> bool:
@@ -297,8 +309,7 @@ def _may_take(leaf: Value, tensor: Tensor, gradient: Tensor) -> bool:
         leaf.graph_name is not None
         and tensor.is_leaf
         and tensor.grad is None
-        and not tensor._backward_hooks
-        and not tensor._post_accumulate_grad_hooks
+        and not has_gradient_hooks(tensor)
         and gradient.dtype == tensor.dtype
         and gradient.stride() == tensor.stride()
     )
@@ -716,7 +727,11 @@ def gradients(
     if run.fits(more + (_measure_retained(run) if retain_graph else 0)):
         _run_whole(run)
         return None
-    if find_hooked(value) or (any(item._backward_hooks for item in inputs) and _has_graph(value)):
+    if (
+        find_hooked(value)
+        or any(map(has_accumulation_hooks, inputs))
+        or (any(item._backward_hooks for item in inputs) and _has_graph(value))
+    ):
         run.run_whole("a hook sees a gradient that torch.autograd.grad computes")
         _run_whole(run)
         return None

@@ -15,10 +15,10 @@ from koila import memory
 from koila._capture.dispatch_cache import is_saved
 from koila._capture.recorder import find_source, make_leaf
 from koila._capture.thread_recordings import recording
-from koila._capture.values import Node, Value, append_weakly
+from koila._capture.values import Node, Value, append_weakly, checksum_of_tensor
 from koila._execute.executor import run_nodes, written_since
 
-__all__ = ["settle_readers"]
+__all__ = ["settle_readers", "watch_exposed"]
 
 # At most this part of the budget for what is in a tensor before a write.
 _SHARE = 16
@@ -39,21 +39,20 @@ def settle_readers(written: Value) -> None:
             run_nodes(readers)
 
 
+def watch_exposed(tensor: torch.Tensor, exposed: torch.Tensor) -> None:
+    """``exposed`` is what ``.data`` of a tensor gives, through which writes have no
+    version: what calls have still to read there is known by its bits."""
+    recording.exposed.add(tensor, exposed)
+    for leaf in recording.watched.list_at(tensor):
+        if leaf.tensor is not None and leaf.checksum is None and leaf.group.open_readers():
+            leaf.checksum = checksum_of_tensor(leaf.tensor)
+
+
 def _list_leaves(written: Value) -> list[Value]:
     """Values of the same memory: those that calls have read have no graph in between."""
-    if written.tensor is None or written.tensor.layout is not torch.strided:
+    if written.tensor is None:
         return [written]
-    place = _place_of(written)
-    others = [leaf for leaf in recording.leaves.values() if _place_of(leaf) == place]
-    return list(dict.fromkeys([written, *others]))
-
-
-def _place_of(leaf: Value) -> int | None:
-    tensor = leaf.tensor
-    if tensor is None or tensor.layout is not torch.strided:
-        return None
-    place: int = tensor.untyped_storage()._cdata
-    return place
+    return list(dict.fromkeys([written, *recording.watched.list_at(written.tensor)]))
 
 
 def _may_be_written_through(written: Value, leaf: Value) -> bool:

@@ -10,8 +10,11 @@ import torch
 from torch.nn.modules._functions import BackwardHookFunction
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
+from koila._capture.frames import find_frames
 from koila._capture.thread_recordings import recording
+from koila._execute.executor import read
 from koila._execute.flush import flush
+from koila._execute.overwritten import watch_exposed
 from koila._lazy.dispatch import aliases, call, compute
 from koila._lazy.lazy_tensor import LazyTensor
 from koila._lazy.modules import watch_modules
@@ -61,12 +64,18 @@ def _get_data(tensor: torch.Tensor) -> Any:
     """Writes through ``.data`` have no version by which they would be noticed."""
     if type(tensor) is not LazyTensor or recording.updated:
         flush()
-    return _data.__get__(tensor)
+    found = _data.__get__(tensor)
+    if type(tensor) is not LazyTensor and not recording.busy:
+        watch_exposed(tensor, found)
+    return found
 
 
 def _set_data(tensor: torch.Tensor, value: Any) -> None:
     if type(tensor) is not LazyTensor or recording.updated:
         flush()
+    if isinstance(value, LazyTensor) and type(tensor) is not LazyTensor:
+        # PyTorch would take the memory of a tensor that has none.
+        (value,) = read([value._value], find_frames())
     _data.__set__(tensor, value)
 
 

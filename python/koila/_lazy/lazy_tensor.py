@@ -10,7 +10,7 @@ from torch import Tensor
 
 from koila._capture import inspection
 from koila._capture.frames import find_frames, location_of
-from koila._capture.recorder import RecordedTensor, make_leaf, set_face, wrap
+from koila._capture.recorder import RecordedTensor, make_watched_leaf, set_face, wrap
 from koila._capture.values import Origin
 from koila._errors import KoilaError
 from koila._execute import executor
@@ -76,7 +76,7 @@ class LazyTensor(RecordedTensor):
                 )
             batch %= data.dim()
             size = data.shape[batch]
-        leaf = make_leaf(data)
+        leaf = make_watched_leaf(data)
         leaf.origin = leaf.source = Origin(batch, size, budget, _call or object())
         made: LazyTensor = wrap(leaf)
         return made

@@ -25,6 +25,7 @@ from koila._capture.values import GradientHook, Value, append_weakly, is_open
 from koila._execute import executor, gradients
 from koila._execute.numpy_memory import lend
 from koila._lazy.dispatch import call, compute, handle, handlers, replace, unwrap
+from koila._lazy.recorded_node import find_node
 from koila._lazy.rows import is_over_samples, take_rows
 from koila._lazy.selections import select
 
@@ -129,10 +130,7 @@ def _grad(tensor: RecordedTensor) -> Tensor | None:
 def _grad_fn(tensor: RecordedTensor) -> Any:
     if _is_computed(tensor):
         return _plain(tensor).grad_fn
-    node = tensor._value.node
-    if not tensor._value.meta.requires_grad or node is None:
-        return None
-    return f"<recorded {getattr(node.call.function, '__name__', node.call.function)}>"
+    return find_node(tensor._value)
 
 
 @handle(Tensor.is_floating_point, torch.is_floating_point)

@@ -1,0 +1,198 @@
+"""Writes that PyTorch counts nowhere, between the recording of a step and its backward
+pass: through `.data`, of which tensors other than lazy ones do not tell anybody.
+
+What was recorded to read the memory is told by its bits: values and gradients are those of
+plain PyTorch, or it is refused. Tensors that were given to koila.lazy may be written to, too,
+and `.data` of plain ones may become a lazy tensor.
+"""
+
+import unittest
+import warnings
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+import koila
+from koila._plan import planner
+
+SAMPLES, FEATURES, CLASSES = 256, 20, 6
+WHOLE, TILED = "1TiB", "12KiB"
+REFUSED = "was written to after this was recorded"
+
+torch.manual_seed(0)
+X = torch.randn(SAMPLES, FEATURES, dtype=torch.float64)
+X *= torch.linspace(0.5, 3, SAMPLES)[:, None]
+Y = torch.randint(CLASSES, (SAMPLES,))
+
+
+class Step:
+    """A model, a tensor that it reads, and what was given to koila.lazy."""
+
+    def __init__(self, budget):
+        planner.forget()
+        torch.manual_seed(0)
+        self.low, self.high = nn.Linear(FEATURES, 12).double(), nn.Linear(12, CLASSES).double()
+        self.scale = torch.ones(CLASSES, dtype=torch.float64)
+        self.given, self.labels = X.clone(), Y.clone()
+        self.x, self.y = self.given, self.labels
+        if budget is not None:
+            self.x, self.y = koila.lazy(self.given, self.labels, batch=0, budget=budget)
+
+    def compute(self, x):
+        return self.high(torch.tanh(self.low(x))) * self.scale
+
+
+# Writes between the forward and the backward pass.
+
+
+def to_a_buffer(step, out):
+    step.scale.data.mul_(7)
+
+
+def to_equal_elements(step, out):
+    # An exclusive or of their bits is zero before and after.
+    step.scale.data.fill_(2.0)
+
+
+def to_one_element(step, out):
+    step.scale.data[1] = -3.0
+
+
+def to_a_weight(step, out):
+    step.low.weight.data.mul_(7)
+
+
+def through_a_view(step, out):
+    step.scale[2:].data.mul_(7)
+
+
+def to_the_batch(step, out):
+    step.given.data.neg_()
+
+
+def and_then_by_a_call(step, out):
+    # Readers would be given a copy, of what is there by now.
+    step.scale.data.mul_(7)
+    with torch.no_grad():
+        step.scale[:2].copy_(out.detach().mean(0)[:2])
+
+
+def by_another_batch(step, out):
+    step.given.data = step.given * 2
+
+
+UNSEEN = [
+    to_a_buffer,
+    to_equal_elements,
+    to_one_element,
+    to_a_weight,
+    through_a_view,
+    to_the_batch,
+    and_then_by_a_call,
+    by_another_batch,
+]
+
+
+def finish(step, out):
+    loss = F.cross_entropy(out, step.y)
+    loss.backward()
+    return [float(loss), *(w.grad.norm().item() for w in (step.low.weight, step.high.weight))]
+
+
+def run(write, budget):
+    step = Step(budget)
+    out = step.compute(step.x)
+    write(step, out)
+    return finish(step, out)
+
+
+class UnseenWrites(unittest.TestCase):
+    def setUp(self):
+        warnings.simplefilter("ignore", koila.KoilaWarning)
+
+    def test_are_refused(self):
+        for write in UNSEEN:
+            for budget in (WHOLE, TILED):
+                with (
+                    self.subTest(write=write.__name__, budget=budget),
+                    self.assertRaisesRegex(koila.KoilaError, REFUSED),
+                ):
+                    run(write, budget)
+
+    def test_matter(self):
+        """Who ran the forward pass behind the write would have computed something else."""
+        right = run(lambda step, out: None, None)
+        for write in UNSEEN:
+            with self.subTest(write=write.__name__):
+                step = Step(None)
+                write(step, step.compute(step.x))
+                self.assertGreater(abs(finish(step, step.compute(step.given))[0] - right[0]), 1e-3)
+
+    def test_by_what_is_held(self):
+        """`.data` that was taken before."""
+        for budget in (WHOLE, TILED):
+            step = Step(budget)
+            held = step.scale.data
+            out = step.compute(step.x)
+            held.mul_(7)
+            with self.assertRaisesRegex(koila.KoilaError, REFUSED):
+                finish(step, out)
+
+    def test_reads_are_no_writes(self):
+        wanted = run(lambda step, out: None, None)
+        for budget in (WHOLE, TILED):
+            step = Step(budget)
+            held = step.scale.data
+            out = step.compute(step.x)
+            seen = [w.data.norm().item() for w in (step.low.weight, step.scale, step.given)]
+            self.assertEqual(len(seen), 3)
+            for found, right in zip(finish(step, out), wanted, strict=True):
+                self.assertAlmostEqual(found, right, places=10)
+            # What has been computed is done with it.
+            held.mul_(7)
+            step.low.weight.data.mul_(7)
+            self.assertAlmostEqual(float(F.cross_entropy(out, step.y)), wanted[0], places=10)
+
+    def test_tiles(self):
+        run(lambda step, out: None, TILED)
+        self.assertIsNotNone(koila.last().tile)
+
+    def test_data_that_becomes_lazy(self):
+        """As a centre that follows the mean of what was computed."""
+
+        def compute(budget):
+            step = Step(budget)
+            out = step.compute(step.x)
+            centre = torch.zeros(CLASSES, dtype=torch.float64)
+            centre.data = out.mean(0)
+            kept = centre.data
+            found = finish(step, out - centre)
+            centre.data.mul_(2)
+            return [*found, *centre.tolist(), *kept.tolist()]
+
+        wanted = compute(None)
+        for budget in (WHOLE, TILED):
+            for found, right in zip(compute(budget), wanted, strict=True):
+                self.assertAlmostEqual(found, right, places=10)
+
+    def test_the_batch_becomes_another(self):
+        """A plain tensor that was given is written to, by what was computed of it."""
+
+        def compute(budget, part):
+            step = Step(budget)
+            with torch.no_grad():
+                step.given[:, :part] = (step.x * 2 + 1)[:, :part]
+            return [*finish(step, step.compute(step.x)), step.given.norm().item()]
+
+        for part in (FEATURES, 7):
+            wanted = compute(None, part)
+            for budget in (WHOLE, TILED):
+                with self.subTest(part=part, budget=budget):
+                    found = compute(budget, part)
+                    for value, right in zip(found, wanted, strict=True):
+                        self.assertAlmostEqual(value, right, places=10)
+
+
+if __name__ == "__main__":
+    unittest.main()
