@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 import weakref
 from typing import Any, Generic, TypeVar
@@ -20,25 +21,28 @@ class ByMemory(Generic[_Kept]):
     """Objects, as long as they live, by the memory that they are of."""
 
     def __init__(self) -> None:
-        self._found: dict[int, list[weakref.ref[_Kept]]] = {}
+        # References to tensors are not to be compared, which compares elements: by number.
+        self._found: dict[int, dict[int, weakref.ref[_Kept]]] = {}
 
     def add(self, tensor: torch.Tensor, item: _Kept) -> None:
         place = _place_of(tensor)
         if place is None:
             return
-        # Memory that is gone leaves nothing behind, after as many additions as there are.
-        if len(self._found) >= 64 and not len(self._found) & (len(self._found) - 1):
-            self._found = {
-                key: alive
-                for key, items in self._found.items()
-                if (alive := [reference for reference in items if reference() is not None])
-            }
-        append_weakly(self._found.setdefault(place, []), item)
+        reference = weakref.ref(item, functools.partial(self._forget, place))
+        self._found.setdefault(place, {})[id(reference)] = reference
 
     def list_at(self, tensor: torch.Tensor) -> list[_Kept]:
         place = _place_of(tensor)
-        items = self._found.get(place, ()) if place is not None else ()
-        return [item for reference in items if (item := reference()) is not None]
+        items = self._found.get(place) if place is not None else None
+        if items is None:
+            return []
+        return [item for reference in list(items.values()) if (item := reference()) is not None]
+
+    def _forget(self, place: int, reference: weakref.ref[_Kept]) -> None:
+        items = self._found.get(place, {})
+        items.pop(id(reference), None)
+        if not items:
+            self._found.pop(place, None)
 
 
 def _place_of(tensor: torch.Tensor) -> int | None:
