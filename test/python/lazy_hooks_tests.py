@@ -30,10 +30,14 @@ class Model(nn.Module):
     def __init__(self):
         super().__init__()
         self.low, self.high = nn.Linear(FEATURES, 20), nn.Linear(20, CLASSES)
-        self.hidden = None
+        self.hidden, self.sees, self.again = None, None, False
 
     def forward(self, x):
         self.hidden = torch.tanh(self.low(x))
+        if self.sees is not None:
+            self.hidden.register_hook(self.sees)
+        if self.again:
+            return self.high(torch.tanh(self.hidden @ self.low.weight) @ self.low.weight.t())
         return self.high(self.hidden)
 
 
@@ -73,6 +77,17 @@ def before_accumulation(model, log):
     return node
 
 
+def all_weights_and_a_hidden_tensor(model, log):
+    model.sees = lambda gradient: log(gradient.sum())
+    return all_weights(model, log)
+
+
+def a_weight_on_both_sides_of_a_hidden_tensor(model, log):
+    model.sees = lambda gradient: log(gradient.sum())
+    model.again = True
+    model.low.weight.register_hook(lambda given: log(given) or given / given.norm())
+
+
 def in_the_order_of_the_graph(model, log):
     for number, weight in enumerate(model.parameters()):
         weight.register_hook(lambda gradient, n=number: log(torch.tensor(n), gradient))
@@ -86,6 +101,8 @@ BEFORE = [
     before_accumulation,
     in_the_order_of_the_graph,
 ]
+# Nothing is seen where tiles are: these run whole, and it is said.
+WHOLE_STEPS = [all_weights_and_a_hidden_tensor, a_weight_on_both_sides_of_a_hidden_tensor]
 
 
 def hidden_and_result(model, out, loss, log):
@@ -141,15 +158,73 @@ class Hooks(unittest.TestCase):
                 torch.testing.assert_close(value, right, rtol=1e-10, atol=1e-12, msg=where)
 
     def test_hooks_on_weights(self):
-        for case in BEFORE:
+        for case in BEFORE + WHOLE_STEPS:
             wanted = run(case, None, None)
             for budget in (WHOLE, TILED, TINY):
                 with self.subTest(case=case.__name__, budget=budget):
                     found = run(case, None, budget)
                     self.assert_same(found, wanted, f"{case.__name__} {budget}")
-                    if budget == TILED:
+                    if budget == TILED and case in WHOLE_STEPS:
+                        self.assertRegex(str(found[2][0].message), "it runs whole: hooks see")
+                    elif budget == TILED:
                         self.assertEqual(found[2], [])
                         self.assertIsNotNone(koila.last().tile)
+
+    def test_of_what_inputs_names(self):
+        """`backward(inputs=...)` calls them, too."""
+        results = []
+        for budget in (None, WHOLE, TILED, TINY):
+            model = Model().double()
+            torch.manual_seed(0)
+            model.load_state_dict(Model().double().state_dict())
+            seen = []
+            model.low.weight.register_hook(lambda given, seen=seen: seen.append(1) or given * 2)
+            x, y = (X, Y) if budget is None else koila.lazy(X, Y, batch=0, budget=budget)
+            F.cross_entropy(model(x), y).backward(inputs=[model.low.weight])
+            results.append((seen, model.low.weight.grad))
+        for seen, gradient in results:
+            self.assertEqual(seen, [1])
+            torch.testing.assert_close(gradient, results[0][1], rtol=1e-10, atol=1e-12)
+
+    def test_of_an_expanded_weight(self):
+        results = []
+        for budget in (None, WHOLE, TILED):
+            torch.manual_seed(0)
+            model, scale, seen = Model().double(), nn.Parameter(torch.ones(1, CLASSES).double()), []
+            x, y = (X, Y) if budget is None else koila.lazy(X, Y, batch=0, budget=budget)
+            rows = scale.expand(SAMPLES, CLASSES)
+            rows.register_hook(lambda given, seen=seen: seen.append(given) or given / given.norm())
+            F.cross_entropy(model(x) * rows, y).backward()
+            self.assertEqual(seen[0].shape, (SAMPLES, CLASSES))
+            results.append(scale.grad)
+        for gradient in results:
+            torch.testing.assert_close(gradient, results[0], rtol=1e-10, atol=1e-12)
+
+    def test_nodes_are_told_apart(self):
+        """Whoever walks two graphs visits each node once, and a graph that is gone is said."""
+        counts = []
+        for budget in (None, TILED):
+            torch.manual_seed(0)
+            model = Model().double()
+            x, y = (X, Y) if budget is None else koila.lazy(X, Y, batch=0, budget=budget)
+            first, second = F.cross_entropy(model(x), y), model(x).square().mean()
+            self.assertEqual(first.grad_fn, first.grad_fn)
+            self.assertEqual(len({first.grad_fn, second.grad_fn, model.hidden.grad_fn}), 3)
+            self.assertIsInstance(first.grad_fn, torch.autograd.graph.Node)
+            visited, nodes = set(), [first.grad_fn, second.grad_fn]
+            while nodes:
+                node = nodes.pop()
+                if node is not None and node not in visited:
+                    visited.add(node)
+                    nodes += [following for following, _ in node.next_functions]
+            counts.append(len(visited))
+        self.assertEqual(counts[0], counts[1])
+        x, y = koila.lazy(X, Y, batch=0, budget=TILED)
+        loss = F.cross_entropy(Model().double()(x), y)
+        node = loss.grad_fn
+        loss.backward()
+        with self.assertRaisesRegex(koila.KoilaError, "graph of a recorded tensor is gone"):
+            node.name()
 
     def test_what_needs_the_graph(self):
         for case in AFTER:

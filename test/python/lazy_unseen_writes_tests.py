@@ -100,6 +100,10 @@ def finish(step, out):
     return [float(loss), *(w.grad.norm().item() for w in (step.low.weight, step.high.weight))]
 
 
+def finish_later(step):
+    return F.cross_entropy(step.compute(step.x), step.y)
+
+
 def run(write, budget):
     step = Step(budget)
     out = step.compute(step.x)
@@ -139,6 +143,91 @@ class UnseenWrites(unittest.TestCase):
             with self.assertRaisesRegex(koila.KoilaError, REFUSED):
                 finish(step, out)
 
+    def test_by_views_of_what_is_held(self):
+        for budget in (WHOLE, TILED):
+            step = Step(budget)
+            held = step.scale.data[1:]
+            out = step.compute(step.x)
+            held.mul_(7)
+            with self.assertRaisesRegex(koila.KoilaError, REFUSED):
+                finish(step, out)
+
+    def test_of_memory_that_was_assigned(self):
+        for budget in (WHOLE, TILED):
+            step, flat = Step(budget), torch.ones(CLASSES, dtype=torch.float64)
+            step.scale.data = flat
+            out = step.compute(step.x)
+            flat.mul_(7)
+            with self.assertRaisesRegex(koila.KoilaError, REFUSED):
+                finish(step, out)
+
+    def test_of_a_batch_that_was_held_before_a_call(self):
+        for budget in (WHOLE, TILED):
+            step = Step(budget)
+            held = step.given.data
+            out = step.compute(step.x)
+            held.neg_()
+            with self.assertRaisesRegex(koila.KoilaError, REFUSED):
+                finish(step, out)
+
+    def test_in_hooks(self):
+        """What a step has read is told by its bits, as far as these differ."""
+        step = Step(TILED)
+        weight = step.scale = nn.Parameter(step.scale)
+        first, second = finish_later(step), finish_later(step)
+
+        def mask(parameter):
+            parameter.data[2:] = 0
+
+        weight.register_post_accumulate_grad_hook(mask)
+        first.backward()
+        with self.assertRaisesRegex(koila.KoilaError, REFUSED):
+            second.backward()
+
+    def test_in_inference_mode(self):
+        """Tensors that are made there count no writes at all."""
+        for budget in (WHOLE, TILED):
+            with torch.inference_mode():
+                step = Step(budget)
+                scale = torch.ones(CLASSES, dtype=torch.float64)
+                step.scale = scale
+                out = step.compute(step.x)
+                scale += 1
+                with self.assertRaisesRegex(koila.KoilaError, REFUSED):
+                    out.norm().item()
+
+    def test_of_a_batch_that_nothing_has_read(self):
+        """It is what it is when it is read first, also where it is given new memory in each
+        step."""
+        for budget in (None, WHOLE, TILED):
+            step, losses = Step(budget), []
+            for scale in (2, 3):
+                step.given.data = X * scale
+                losses.append(finish(step, step.compute(step.x))[0])
+                step.given.data.mul_(2)
+                losses.append(finish(step, step.compute(step.x))[0])
+            if budget is None:
+                wanted = losses
+            for found, right in zip(losses, wanted, strict=True):
+                self.assertAlmostEqual(found, right, places=10)
+        self.assertEqual(len(set(wanted)), 4)
+
+    def test_modules_that_stay_as_they_are(self):
+        """`to()` assigns the memory that is there."""
+        for budget in (WHOLE, TILED):
+            step = Step(budget)
+            out = step.compute(step.x)
+            step.low.to(torch.float64)
+            wanted = run(lambda step, out: None, None)
+            for found, right in zip(finish(step, out), wanted, strict=True):
+                self.assertAlmostEqual(found, right, places=10)
+
+    def test_data_inside_of_transforms(self):
+        """Tensors of torch.func have no memory to look at."""
+        koila.lazy(X, batch=0, budget=WHOLE)
+        gradient = torch.func.grad(lambda x: (x * x.data).sum())(torch.ones(3))
+        self.assertEqual(gradient.tolist(), [1.0, 1.0, 1.0])
+
     def test_reads_are_no_writes(self):
         wanted = run(lambda step, out: None, None)
         for budget in (WHOLE, TILED):
@@ -170,6 +259,10 @@ class UnseenWrites(unittest.TestCase):
             found = finish(step, out - centre)
             centre.data.mul_(2)
             return [*found, *centre.tolist(), *kept.tolist()]
+
+        mean = Step(TILED).x.mean(0)
+        with self.assertRaisesRegex(koila.KoilaError, "which the program still has"):
+            torch.zeros(FEATURES, dtype=torch.float64).data = mean
 
         wanted = compute(None)
         for budget in (WHOLE, TILED):

@@ -278,7 +278,14 @@ def _is_expanded(leaf: Value) -> bool:
     shape, stride = leaf.meta.shape, leaf.meta.stride
     if not shape or shape[0] < 2 or stride[0] != 0:
         return False
-    return leaf.tensor is not None and leaf.tensor._is_view()
+    tensor = leaf.tensor
+    # Who has a hook on it sees the gradient of each row.
+    return (
+        tensor is not None
+        and tensor._is_view()
+        and not tensor._backward_hooks
+        and not tensor.retains_grad
+    )
 
 
 class _Recorded:

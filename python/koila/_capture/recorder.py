@@ -28,6 +28,7 @@ from koila._capture.values import (
     append_weakly,
     checksum_of_tensor,
     detaching,
+    hash_of,
     is_open,
     rebuild,
 )
@@ -106,10 +107,19 @@ def make_leaf(tensor: Tensor, like: Value | None = None) -> Value:
     if like is not None:
         leaf.origin, leaf.source, leaf.graphs = like.origin, like.source, like.graphs
     leaf.tensor = tensor
-    leaf.version = None if tensor.is_inference() else tensor._version
+    if tensor.is_inference():
+        leaf.hash = _hash_if_any(tensor)
+    else:
+        leaf.version = tensor._version
     if _is_borrowed(tensor):
         leaf.checksum = checksum_of_tensor(tensor)
     return leaf
+
+
+def _hash_if_any(tensor: Tensor) -> Tensor | None:
+    """Of a tensor that counts no writes at all."""
+    is_there = tensor.layout is torch.strided and tensor.device.type != "meta"
+    return hash_of(tensor) if is_there else None
 
 
 def _is_borrowed(tensor: Tensor) -> bool:
@@ -129,38 +139,49 @@ def leaf_of(tensor: Tensor) -> Value:
     if (
         leaf is None
         or leaf.tensor is not tensor
-        or leaf.is_replaced()
-        or leaf.version != (None if tensor.is_inference() else tensor._version)
-        or leaf.meta.requires_grad != tensor.requires_grad
+        or _has_changed(leaf, tensor)
         or leaf.meta.shape != tensor.shape
-        or not leaf.is_as_hashed()
     ):
         leaf = recording.leaves[id(tensor)] = make_watched_leaf(tensor)
+        if torch.is_inference_mode_enabled():
+            with torch.inference_mode(False):
+                leaf.alias = tensor.detach()
+        else:
+            leaf.alias = tensor.detach()
+    elif recording.exposed.has(tensor):
+        leaf.watch()
     return leaf
 
 
 def make_watched_leaf(tensor: Tensor, like: Value | None = None) -> Value:
-    """A leaf that knows whether ``.data`` of its tensor is assigned, or written to."""
+    """A leaf that is found by its memory, to which others may write."""
     leaf = make_leaf(tensor, like)
     recording.watched.add(tensor, leaf)
-    if recording.exposed.list_at(tensor):
-        leaf.checksum = checksum_of_tensor(tensor)
-    if torch.is_inference_mode_enabled():
-        with torch.inference_mode(False):
-            leaf.alias = tensor.detach()
-    else:
-        leaf.alias = tensor.detach()
+    if recording.exposed.has(tensor):
+        leaf.watch()
     return leaf
+
+
+def _has_changed(value: Value, tensor: Tensor) -> bool:
+    """Whether a tensor is another one than when it was recorded."""
+    version = None if tensor.is_inference() else tensor._version
+    return (
+        value.version != version
+        or value.meta.requires_grad != tensor.requires_grad
+        or value.is_replaced()
+        or not value.is_as_hashed()
+    )
 
 
 def current(tensor: RecordedTensor) -> Value:
     """The value of a lazy tensor, anew if the tensor below was written to."""
     value = tensor._value
-    if value.version is not None and not value.freed:
-        plain = value.tensor
-        assert plain is not None
-        if plain._version != value.version or plain.requires_grad != value.meta.requires_grad:
+    plain = value.tensor
+    if plain is not None and not value.freed and value.is_watched():
+        if _has_changed(value, plain):
             assign(tensor, make_watched_leaf(plain, value))
+        elif value.origin is not None and recording.exposed.has(plain):
+            value.watch()
     return tensor._value
 
 

@@ -45,10 +45,44 @@ class ByMemory(Generic[_Kept]):
             self._found.pop(place, None)
 
 
+class Exposed:
+    """Memory to which tensors write without a version, as long as one of them, or a view
+    of it, is there. (A Python object may be gone, and the tensor below is not.)"""
+
+    # After so many there is a look at which have gone.
+    _MOST = 16
+
+    def __init__(self) -> None:
+        self._found: list[tuple[int, Any]] = []
+        self._added = 0
+
+    def add(self, tensor: torch.Tensor) -> None:
+        place = _place_of(tensor)
+        if place is None:
+            return
+        self._added += 1
+        if self._added >= max(len(self._found), self._MOST):
+            self._found = [entry for entry in self._found if not entry[1].expired()]
+            self._added = 0
+        self._found.append((place, _WeakTensor(tensor)))
+
+    def has(self, tensor: torch.Tensor) -> bool:
+        if not self._found:
+            return False
+        place = _place_of(tensor)
+        return any(known == place and not other.expired() for known, other in self._found)
+
+
+_WeakTensor: Any = torch._C._WeakTensorRef  # type: ignore[attr-defined]
+
+
 def _place_of(tensor: torch.Tensor) -> int | None:
     if tensor.layout is not torch.strided:
         return None
-    place: int = tensor.untyped_storage()._cdata
+    try:
+        place: int = tensor.untyped_storage()._cdata
+    except NotImplementedError:  # inside of torch.func
+        return None
     return place
 
 
@@ -63,7 +97,7 @@ class Recording(threading.local):
         self.leaves: weakref.WeakValueDictionary[int, Value] = weakref.WeakValueDictionary()
         # By memory: what is known of it, and tensors that write to it without a version.
         self.watched = ByMemory[Value]()
-        self.exposed = ByMemory[torch.Tensor]()
+        self.exposed = Exposed()
         self.pending: list[Node] = []
         # Tensors of the user that these write to, which are lazy until then.
         self.updated: list[weakref.ref[Any]] = []

@@ -126,21 +126,44 @@ def checksum_of(array: Any) -> int:
     return zlib.crc32(numpy.ascontiguousarray(array).data.cast("B")) if array.size else 0
 
 
+# What is copied at a time of a tensor that is not dense.
+_PIECE = 1 << 20
+_INTEGERS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+
+
+def _bits_of(tensor: torch.Tensor) -> torch.Tensor:
+    """The memory of a tensor as integers, in its shape; of complex ones two."""
+    plain = tensor.detach()
+    plain = plain.conj() if plain.is_conj() else plain
+    plain = torch._neg_view(plain) if plain.is_neg() else plain
+    plain = torch.view_as_real(plain) if plain.is_complex() else plain
+    return plain.view(_INTEGERS[plain.itemsize])
+
+
 def checksum_of_tensor(tensor: torch.Tensor) -> int:
-    """The same of a tensor of any type."""
-    plain = tensor.detach().cpu().resolve_conj().resolve_neg().contiguous()
-    return checksum_of(plain.reshape(-1).view(torch.uint8).numpy())
+    """The same of a tensor on the CPU, of any type, in the order of its memory."""
+    bits = _bits_of(tensor)
+    strides = bits.stride()
+    bits = bits.permute(sorted(range(bits.dim()), key=lambda dim: -strides[dim]))
+    if bits.is_contiguous():
+        return checksum_of(bits.numpy())
+    rows = max(_PIECE * bits.shape[0] // max(bits.nbytes, 1), 1)
+    found = 0
+    for part in torch.split(bits, rows):
+        found = zlib.crc32(part.contiguous().view(torch.int8).numpy().data, found)
+    return found
 
 
 def hash_of(tensor: torch.Tensor) -> torch.Tensor:
-    """Numbers of the bits, on the tensor's device: an exclusive or of all, and the first,
-    without which two equal elements would be none."""
-    plain = tensor.detach()
-    bits = torch.view_as_real(plain) if plain.is_complex() else plain
+    """Numbers of the bits, on the tensor's device: an exclusive or and a sum of all, and the
+    first. None of them is enough: two equal elements leave nothing of the first, and what is
+    added to one and taken from another nothing of the second."""
+    bits = _bits_of(tensor)
     if bits.numel() == 0:
-        return torch.zeros(0, device=bits.device)
-    first = bits[(0,) * bits.dim()]
-    return torch.stack((torch.hash_tensor(bits), torch.hash_tensor(first)))
+        return torch.zeros(0, dtype=torch.int64, device=bits.device)
+    # A sum in another type would be one of a copy.
+    total, first = bits.sum(dtype=bits.dtype), bits[(0,) * bits.dim()]
+    return torch.stack((torch.hash_tensor(bits).view(torch.int64), total.long(), first.long()))
 
 
 @dataclass(eq=False)
@@ -187,6 +210,7 @@ class Value:
         "meta",
         "node",
         "origin",
+        "replaced",
         "retained",
         "source",
         "tensor",
@@ -214,6 +238,7 @@ class Value:
         self.graphs: frozenset[Graph] = frozenset()
         self.drawn = False  # made by koila, as the mask of a dropout, and counted
         self.version: int | None = None
+        self.replaced = False  # it has other memory, which it was given as ``.data``
         self.hash: torch.Tensor | None = None  # of a weight that a step in tiles has read
         self.checksum: int | None = None  # of memory whose writes have no version
         self.origin: Origin | None = None  # of what was given to lazy()
@@ -247,7 +272,7 @@ class Value:
     def is_replaced(self) -> bool:
         """Whether ``.data`` of the tensor was assigned since it was recorded."""
         alias, tensor = self.alias, self.tensor
-        return (
+        return self.replaced or (
             alias is not None
             and tensor is not None
             and tensor.layout is torch.strided
@@ -271,6 +296,23 @@ class Value:
         if self.checksum is not None:
             return checksum_of_tensor(self.tensor) == self.checksum
         return self.hash is None or bool(torch.equal(hash_of(self.tensor), self.hash))
+
+    def is_watched(self) -> bool:
+        """Whether it is known when its tensor is written to: of inference tensors by their
+        bits, of others by their version."""
+        is_bits = self.hash is not None and self.tensor is not None and self.tensor.is_inference()
+        return is_bits or self.version is not None
+
+    def watch(self) -> None:
+        """Others may write to it without a version: from now on its bits tell."""
+        tensor = self.tensor
+        if tensor is None or tensor.layout is not torch.strided or tensor.device.type == "meta":
+            return
+        if tensor.device.type == "cpu":
+            if self.checksum is None:
+                self.checksum = checksum_of_tensor(tensor)
+        elif self.hash is None:
+            self.hash = hash_of(tensor)
 
     def renew(self, group: Group) -> Value:
         """The same tensor after a write to its memory."""

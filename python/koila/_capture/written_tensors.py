@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from koila._capture.recorder import assign, become_lazy, find_source, find_values, make_leaf, record
+from koila._capture.thread_recordings import recording
 from koila._capture.values import Value
 
 __all__ = ["adopt"]
@@ -62,5 +63,7 @@ def _is_alone(tensor: Tensor) -> bool:
         and not tensor.is_inference()
         and not vars(tensor)
         and not torch.is_inference_mode_enabled()
+        # One that was given to koila.lazy is what others read.
+        and not any(leaf.tensor is tensor for leaf in recording.watched.list_at(tensor))
         and _use_count(tensor.untyped_storage()._cdata) == _ALONE
     )

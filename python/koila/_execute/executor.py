@@ -169,13 +169,14 @@ def verify(nodes: list[Node]) -> None:
         for index, entry in enumerate(node.inputs):
             if (
                 not isinstance(entry, Value)
-                or entry.version is None
                 or entry.tensor is None
+                or not entry.is_watched()
                 or entry.freed
                 or index in node.call.writes
             ):
                 continue
-            same = entry.tensor._version == entry.version and not entry.is_replaced()
+            counted = entry.version is None or entry.tensor._version == entry.version
+            same = counted and not entry.is_replaced()
             has_bits = entry.hash is not None or entry.checksum is not None
             if same and has_bits and entry not in hashed:
                 hashed.add(entry)

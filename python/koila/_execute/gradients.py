@@ -539,12 +539,17 @@ def _backward(
     if hooked:
         nodes = gradient_closure(value)[0]
         made = [reference for node in nodes for reference in node.outputs]
-        differentiate_at_hooks(
+        is_done = differentiate_at_hooks(
             value,
             hooked,
             frames,
             lambda loss, stays, before: _differentiate_part(loss, frames, stays, before),
         )
+        if not is_done:
+            run, _ = _start_step(value, frames)
+            run.run_whole("hooks see gradients on both sides of a tensor that has one, too")
+            _run_whole(run)
+            return False
         _free(value, nodes)
         # Parts that fitted have graphs, which others may have needed.
         for reference in made:
@@ -678,6 +683,8 @@ def _step_for(run: Run, inputs: list[Tensor], retain_graph: bool) -> None:
     """``backward(inputs=...)``."""
     if not all(is_direct(item) or item.is_leaf for item in inputs):
         raise CompileError("gradients of tensors inside of the graph are asked")
+    if any(map(has_gradient_hooks, inputs)):
+        raise CompileError("a hook sees a gradient that backward(inputs=...) names")
     gradients = _collect(run, _step_beside_grads(run), inputs, retain_graph)
     for tensor, gradient in zip(inputs, gradients, strict=True):
         if gradient is not None:

@@ -18,7 +18,8 @@ from koila._capture.closure import gradient_closure
 from koila._capture.frames import Frames
 from koila._capture.recorder import make_leaf, wrap
 from koila._capture.thread_recordings import recording
-from koila._capture.values import GradientHook, Node, Value
+from koila._capture.values import GradientHook, Node, Value, has_gradient_hooks
+from koila._compiler import has_accumulation_hooks
 from koila._execute.executor import read
 
 __all__ = ["apply_hooks", "differentiate_at_hooks", "find_hooked"]
@@ -53,17 +54,18 @@ def differentiate_at_hooks(
     hooked: list[Value],
     frames: Frames,
     differentiate: Callable[[Value, bool, int], None],
-) -> None:
+) -> bool:
     """Adds the gradients of a loss to ``.grad`` and calls the hooks on the way;
     ``differentiate`` does the same for a loss without any, of which the graph stays
-    if asked for, and before which hooks have let go of so many bytes."""
+    if asked for, and before which hooks have let go of so many bytes. False if hooks of
+    weights are to see what several parts give."""
     held = [wrap(cut) for cut in hooked]
     tensors = read(hooked, frames)
     recording.reads.clear()  # no step of the whole follows
     if any(place.node is None for place in hooked):
         # They fit with their graphs, and have their hooks.
         differentiate(value, False, 0)
-        return
+        return True
     cuts: list[_Cut] = []
     try:
         for place, tensor in zip(hooked, tensors, strict=True):
@@ -73,6 +75,10 @@ def differentiate_at_hooks(
             place.node, place.tensor, place.hooks = None, leaf, []
         # What comes before a cut may be shared with what bypasses it, or with others.
         parts = [gradient_closure(value)[0], *map(_nodes_before, cuts)]
+        if _are_seen_together(parts):
+            for cut in cuts:
+                cut.value.hooks = cut.hooks
+            return False
         later: set[Node] = set()
         stays = []
         for part in reversed(parts):
@@ -99,6 +105,39 @@ def differentiate_at_hooks(
         # Parts that fitted have computed it with its graph.
         if place.tensor is None:
             place.show(tensor)
+    return True
+
+
+def _are_seen_together(parts: list[list[Node]]) -> bool:
+    """Whether a hook of a weight, or one on several, is to see the gradients of more than
+    one part, each of which is a backward pass."""
+    known: set[int] = set()
+    for part in parts:
+        found = {
+            id(entry.tensor): entry.tensor
+            for node in part
+            for entry in node.inputs
+            if type(entry) is Value and entry.is_leaf() and entry.meta.requires_grad
+        }
+        hooked = {place for place, tensor in found.items() if _has_hooks(tensor)}
+        if not known.isdisjoint(hooked) or any(map(_waits, found.values())):
+            return True
+        known |= hooked
+    return False
+
+
+def _has_hooks(tensor: Tensor | None) -> bool:
+    return tensor is not None and tensor.is_leaf and has_gradient_hooks(tensor)
+
+
+def _waits(tensor: Tensor | None) -> bool:
+    """Whether a hook on it waits for the gradients of others."""
+    if tensor is None or not tensor.is_leaf:
+        return False
+    hooks = (tensor._backward_hooks or {}).values()
+    return has_accumulation_hooks(tensor) or any(
+        getattr(hook, "__globals__", None) is vars(torch.autograd.graph) for hook in hooks
+    )
 
 
 def _nodes_before(cut: _Cut) -> list[Node]:

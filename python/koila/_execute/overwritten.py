@@ -15,7 +15,7 @@ from koila import memory
 from koila._capture.dispatch_cache import is_saved
 from koila._capture.recorder import find_source, make_leaf
 from koila._capture.thread_recordings import recording
-from koila._capture.values import Node, Value, append_weakly, checksum_of_tensor
+from koila._capture.values import Node, Value, append_weakly
 from koila._execute.executor import run_nodes, written_since
 
 __all__ = ["settle_readers", "watch_exposed"]
@@ -39,13 +39,13 @@ def settle_readers(written: Value) -> None:
             run_nodes(readers)
 
 
-def watch_exposed(tensor: torch.Tensor, exposed: torch.Tensor) -> None:
-    """``exposed`` is what ``.data`` of a tensor gives, through which writes have no
-    version: what calls have still to read there is known by its bits."""
-    recording.exposed.add(tensor, exposed)
+def watch_exposed(tensor: torch.Tensor) -> None:
+    """Writes through it to its memory, which is that of others, have no version, as those to
+    ``.data``: what calls have still to read there is known by its bits."""
+    recording.exposed.add(tensor)
     for leaf in recording.watched.list_at(tensor):
-        if leaf.tensor is not None and leaf.checksum is None and leaf.group.open_readers():
-            leaf.checksum = checksum_of_tensor(leaf.tensor)
+        if leaf.group.open_readers():
+            leaf.watch()
 
 
 def _list_leaves(written: Value) -> list[Value]:

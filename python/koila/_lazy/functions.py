@@ -3,6 +3,7 @@ nobody."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -10,8 +11,10 @@ import torch
 from torch.nn.modules._functions import BackwardHookFunction
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
-from koila._capture.frames import find_frames
+from koila._capture.frames import find_frames, location_of
 from koila._capture.thread_recordings import recording
+from koila._capture.values import Value
+from koila._errors import KoilaError
 from koila._execute.executor import read
 from koila._execute.flush import flush
 from koila._execute.overwritten import watch_exposed
@@ -66,17 +69,62 @@ def _get_data(tensor: torch.Tensor) -> Any:
         flush()
     found = _data.__get__(tensor)
     if type(tensor) is not LazyTensor and not recording.busy:
-        watch_exposed(tensor, found)
+        watch_exposed(found)
     return found
 
 
 def _set_data(tensor: torch.Tensor, value: Any) -> None:
     if type(tensor) is not LazyTensor or recording.updated:
         flush()
-    if isinstance(value, LazyTensor) and type(tensor) is not LazyTensor:
-        # PyTorch would take the memory of a tensor that has none.
-        (value,) = read([value._value], find_frames())
+    if type(tensor) is LazyTensor or recording.busy:
+        _data.__set__(tensor, value)
+        return
+    if isinstance(value, LazyTensor):
+        references = sys.getrefcount(value)
+        value = _take(value, references)
+    leaves = [leaf for leaf in recording.watched.list_at(tensor) if leaf.tensor is tensor]
+    before = tensor.data_ptr() if leaves else 0
     _data.__set__(tensor, value)
+    for leaf in leaves:
+        leaf.replaced |= tensor.data_ptr() != before
+    if isinstance(value, torch.Tensor):
+        # Who has that, too, writes to what is the tensor's from now on.
+        watch_exposed(value)
+
+
+def _take(value: LazyTensor, references: int) -> torch.Tensor:
+    """The memory of a recorded tensor that nobody else has: it is computed now. What others
+    have would have to be seen by them when it is written to."""
+    recorded = value._value
+    others = [other for other in recorded.group.list_members() if other is not recorded]
+    if references > _TEMPORARY or recorded.is_leaf() or any(map(Value.is_held, others)):
+        raise KoilaError(
+            f"the memory of a recorded tensor of shape {recorded.meta.shape}, which the program "
+            "still has, cannot become '.data' of another one",
+            location_of(find_frames()),
+            ("assign a copy, as of .clone(), or set the elements by .data.copy_()",),
+        )
+    return read([recorded], find_frames())[0]
+
+
+class _Probe:
+    """How many references there are to what is assigned, and has no other name."""
+
+    count = 0
+
+    def _set(self, value: Any) -> None:
+        self.count = sys.getrefcount(value)
+
+    data = property(None, _set)
+
+
+def _count_of_temporary() -> int:
+    probe = _Probe()
+    probe.data = object()
+    return probe.count
+
+
+_TEMPORARY = _count_of_temporary()
 
 
 _appliers: dict[Any, Callable[..., Any]] = {}
