@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 import os
 import time
@@ -79,7 +80,8 @@ def budget_bytes(budget: int | str, device: torch.device | str = "cpu") -> int:
 
 class CountedMemory:
     """Bytes that PyTorch's CPU allocator hands out and takes back in a ``with`` block, in
-    all threads."""
+    all threads. Tensors in cycles that were there before stay until its end: what is freed
+    of them would be taken from what the block takes."""
 
     # Those whose blocks have not ended: another one restarts the peak that they ask for.
     _open: ClassVar[list[CountedMemory]] = []
@@ -87,6 +89,8 @@ class CountedMemory:
     def __enter__(self) -> CountedMemory:
         from koila import _C
 
+        self._collects = gc.isenabled()
+        gc.disable()
         # What was there before is no part of it.
         _C.count_cpu_memory([])
         self._before, peak = _C.cpu_memory()[:2]
@@ -100,6 +104,8 @@ class CountedMemory:
     def __exit__(self, *_: object) -> None:
         self._peak = self._before + self.get_peak()
         self._open.remove(self)
+        if self._collects:
+            gc.enable()
 
     def get_live(self) -> int:
         """Bytes more than at the start of the block; of blocks that are older, what has

@@ -192,6 +192,20 @@ class Beside(unittest.TestCase):
         words = rf"no tile fits .* bytes\): live at the peak.* at {__file__}:\d+"
         self.check(Mixed, 300_000, words)
 
+    def test_a_figure_to_which_something_is_missing(self):
+        """What it takes need not be near to what is known of it."""
+
+        class Crossed(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.low, self.high = nn.Linear(FEATURES, WIDTH), nn.Bilinear(WIDTH, WIDTH, CLASSES)
+
+            def forward(self, x):
+                hidden = F.relu(self.low(x))
+                return self.high(hidden, hidden)
+
+        self.check(Crossed, 6_000_000, "the figure is not exact: what autograd keeps")
+
     def test_a_hook_makes_another_gradient(self):
         make = lambda: Hooked(halve)
         self.check(make, 900_000)

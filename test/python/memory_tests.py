@@ -1,5 +1,6 @@
 """What budget="auto" leaves, and what koila itself takes."""
 
+import gc
 import subprocess
 import sys
 
@@ -103,6 +104,17 @@ def test_a_limit_of_the_address_space(kind):
 
 def test_free_is_not_less_than_nothing():
     assert koila.memory.free() > 0
+
+
+def test_garbage_of_before_is_not_taken_from_what_is_counted():
+    cycle = [torch.zeros(1000)]
+    cycle.append(cycle)
+    del cycle
+    with memory.CountedMemory() as counted:
+        kept = [[index] for index in range(100_000)]
+        tensor = torch.zeros(500)
+    assert counted.get_peak() == 2000 and gc.isenabled()
+    del kept, tensor
 
 
 def test_one_count_inside_of_another():

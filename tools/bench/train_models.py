@@ -286,7 +286,8 @@ def table(rows):
 def page(rows):
     parts = [(row["peak"], row["predicted"]) for part in rows.values() for row in part["rows"]]
     exact = sum(measured == predicted for measured, predicted in parts)
-    draws = " to ".join(map(str, sorted({found["draws"] for found in rows.values()})))
+    counts = [found["draws"] for found in rows.values()]
+    draws = " to ".join(map(str, sorted({min(counts), max(counts)})))
     lines = [
         "# torchvision's classification models in training mode through `koila.lazy`",
         "",

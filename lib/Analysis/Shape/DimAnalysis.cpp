@@ -726,8 +726,9 @@ static void forEachMerged(Operation *function,
   });
 }
 
-/// Indices that loops surely change: their turns, and what a turn computes from
-/// its own value in the one before. A run that found them would be repeated.
+/// Indices that loops count: their turns, and what a turn computes from its own
+/// value in the one before. They are taken for lost, since a run that finds
+/// them lost is repeated; one to which a turn adds zero would be known.
 static SmallVector<Value> findCounted(Operation *function) {
   SmallVector<Value> found;
   function->walk([&](LoopLikeOpInterface loop) {

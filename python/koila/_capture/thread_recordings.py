@@ -11,7 +11,7 @@ import torch
 
 from koila._capture.values import Node, Value, append_weakly
 
-__all__ = ["recording"]
+__all__ = ["place_of", "recording"]
 
 
 _Kept = TypeVar("_Kept")
@@ -25,14 +25,14 @@ class ByMemory(Generic[_Kept]):
         self._found: dict[int, dict[int, weakref.ref[_Kept]]] = {}
 
     def add(self, tensor: torch.Tensor, item: _Kept) -> None:
-        place = _place_of(tensor)
+        place = place_of(tensor)
         if place is None:
             return
         reference = weakref.ref(item, functools.partial(self._forget, place))
         self._found.setdefault(place, {})[id(reference)] = reference
 
     def list_at(self, tensor: torch.Tensor) -> list[_Kept]:
-        place = _place_of(tensor)
+        place = place_of(tensor)
         items = self._found.get(place) if place is not None else None
         if items is None:
             return []
@@ -57,7 +57,7 @@ class Exposed:
         self._added = 0
 
     def add(self, tensor: torch.Tensor) -> None:
-        place = _place_of(tensor)
+        place = place_of(tensor)
         if place is None:
             return
         self._added += 1
@@ -69,19 +69,21 @@ class Exposed:
     def has(self, tensor: torch.Tensor) -> bool:
         if not self._found:
             return False
-        place = _place_of(tensor)
+        place = place_of(tensor)
         return any(known == place and not other.expired() for known, other in self._found)
 
 
 _WeakTensor: Any = torch._C._WeakTensorRef  # type: ignore[attr-defined]
 
 
-def _place_of(tensor: torch.Tensor) -> int | None:
+def place_of(tensor: torch.Tensor) -> int | None:
+    """A number of its memory; None where it has none, as inside of ``torch.func`` or before
+    the first call of a module that finds its shapes then."""
     if tensor.layout is not torch.strided:
         return None
     try:
         place: int = tensor.untyped_storage()._cdata
-    except NotImplementedError:  # inside of torch.func
+    except (NotImplementedError, RuntimeError, ValueError):
         return None
     return place
 

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.nn.modules.module import register_module_forward_pre_hook
 
 from koila._capture.recorder import make_leaf, wrap
-from koila._capture.thread_recordings import recording
+from koila._capture.thread_recordings import place_of, recording
 from koila._capture.values import Origin
 from koila._execute.flush import release_input
 
@@ -80,8 +80,8 @@ def _is_samples(tensor: Tensor, origin: Origin) -> bool:
     if tensor.layout != torch.strided or tensor.is_inference():
         return False
     alive = [given for reference in _latest.given if (given := reference()) is not None]
-    place = tensor.untyped_storage().data_ptr()
-    return all(given.untyped_storage().data_ptr() != place for given in alive)
+    place = place_of(tensor)
+    return place is not None and all(place_of(given) != place for given in alive)
 
 
 def _is_nested() -> bool:
