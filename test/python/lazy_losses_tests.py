@@ -66,12 +66,38 @@ def triplets(model, one, two):
     return F.relu(furthest - apart.masked_fill(same, 1e9).min(1).values + 1).mean()
 
 
+def selected(model, one, two):
+    """The mask of pairs is made of what it selects from, and looked at."""
+    count = len(one)
+    first, second = F.normalize(model(one)), F.normalize(model(two))
+    z = torch.cat([first, second])
+    likeness = torch.exp(torch.mm(z, z.t().contiguous()) / 0.5)
+    mask = (torch.ones_like(likeness) - torch.eye(2 * count)).bool()
+    others = likeness.masked_select(mask).view(2 * count, -1)
+    own = torch.exp((first * second).sum(-1) / 0.5)
+    return -torch.log(torch.cat([own, own]) / others.sum(-1)).mean()
+
+
+def supervised(model, one, two):
+    """Positions are a column, and index what is scattered."""
+    count = one.shape[0]
+    labels = (one[:, 0] > 0).long().view(-1, 1)
+    z = torch.cat([F.normalize(model(one)), F.normalize(model(two))])
+    likeness = z @ z.t() / 0.1
+    likeness = likeness - likeness.max(1, keepdim=True).values.detach()
+    same = torch.eq(labels, labels.t()).double().repeat(2, 2)
+    others = torch.scatter(torch.ones_like(same), 1, torch.arange(2 * count).view(-1, 1), 0)
+    same = same * others
+    scores = likeness - (likeness.exp() * others).sum(1, keepdim=True).log()
+    return -((same * scores).sum(1) / same.sum(1)).mean()
+
+
 def mixed_up(model, one, two):
     order = torch.randperm(one.shape[0])
     return F.mse_loss(model(0.3 * one + 0.7 * one[order]), two[:, :8])
 
 
-LOSSES = nt_xent, info_nce, simclr, triplets, mixed_up
+LOSSES = nt_xent, info_nce, simclr, triplets, selected, supervised, mixed_up
 
 
 def step(model, loss, views, budget=None):

@@ -107,7 +107,7 @@ def test_free_is_not_less_than_nothing():
 
 
 def test_garbage_of_before_is_not_taken_from_what_is_counted():
-    cycle = [torch.zeros(1000)]
+    cycle: list[object] = [torch.zeros(1000)]
     cycle.append(cycle)
     del cycle
     with memory.CountedMemory() as counted:

@@ -52,27 +52,27 @@ class Diagonal:
 @dataclass(frozen=True)
 class Positions:
     """Positions of a batch that is there more than once: those of the samples in the copies
-    ``copies``, one after the other."""
+    ``copies``, one after the other, in the first of ``dims`` dims."""
 
     copies: tuple[int, ...]
+    dims: int = 1
 
     def make(self, samples: int, like: Tensor) -> Tensor:
         row = torch.arange(samples, dtype=like.dtype, device=like.device)
-        return torch.cat([row + samples * copy for copy in self.copies])
+        found = torch.cat([row + samples * copy for copy in self.copies])
+        return found.view(-1, *[1] * (self.dims - 1))
 
 
 def find_made(tensor: Tensor, batch: int) -> Diagonal | Positions | None:
     """What a tensor is by its contents; None of any other."""
     if batch < 2 or tensor.requires_grad or not 0 < tensor.numel() <= _MOST:
         return None
-    if tensor.is_complex() or any(extent % batch for extent in tensor.shape):
-        return None
     with torch.no_grad():
-        if tensor.dim() == 2:
-            return _find_diagonal(tensor, batch)
-        if tensor.dim() == 1 and tensor.dtype == torch.int64:
+        if tensor.dtype == torch.int64 and tensor.dim() > 0 and len(tensor) == tensor.numel():
             return _find_positions(tensor, batch)
-    return None
+        if tensor.is_complex() or any(extent % batch for extent in tensor.shape):
+            return None
+        return _find_diagonal(tensor, batch) if tensor.dim() == 2 else None
 
 
 def _find_diagonal(tensor: Tensor, batch: int) -> Diagonal | None:
@@ -97,10 +97,12 @@ def _find_diagonal(tensor: Tensor, batch: int) -> Diagonal | None:
 
 
 def _find_positions(tensor: Tensor, batch: int) -> Positions | None:
-    starts = tensor[::batch].tolist()
-    if len(starts) < 2 or any(start % batch or start < 0 for start in starts):
+    starts = tensor.flatten()[::batch].tolist()
+    if len(tensor) % batch or len(starts) < 2:
         return None
-    found = Positions(tuple(start // batch for start in starts))
+    if any(start % batch or start < 0 for start in starts):
+        return None
+    found = Positions(tuple(start // batch for start in starts), tensor.dim())
     return found if torch.equal(found.make(batch, tensor), tensor) else None
 
 

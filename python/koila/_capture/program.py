@@ -117,7 +117,7 @@ class Program:
         batch = next((origin.size for origin in origins if origin.batch is not None), None)
         found = {}
         for index, leaf in enumerate(self.leaves):
-            if not batch or leaf.origin or leaf.source or leaf.drawn or leaf.tensor is None:
+            if not batch or leaf.origin or leaf.drawn or leaf.tensor is None:
                 continue
             if isinstance(leaf.tensor, torch.nn.Parameter) or leaf.freed or index in self.copied:
                 continue
