@@ -192,6 +192,45 @@ class Beside(unittest.TestCase):
         words = rf"no tile fits .* bytes\): live at the peak.* at {__file__}:\d+"
         self.check(Mixed, 300_000, words)
 
+    def test_masks_of_dropouts(self):
+        """What runs whole frees what it does not need any more where the program that is
+        analysed does."""
+        for layer in (nn.Dropout(0.3), nn.AlphaDropout(0.3), nn.FeatureAlphaDropout(0.3)):
+            for dtype in (torch.float32, torch.float64):
+                torch.manual_seed(0)
+                layers = nn.Linear(FEATURES, WIDTH), nn.SELU(), layer, nn.Linear(WIDTH, WIDTH)
+                model, values = nn.Sequential(*layers).to(dtype), X.to(dtype)
+
+                def evaluate(model=model, values=values):
+                    with torch.no_grad():
+                        x = koila.lazy(values, batch=0, budget="1GiB")
+                        return model(x).norm().item()
+
+                evaluate()
+                peak = peak_of(evaluate)[0]
+                self.assertEqual(peak, koila.last().peak_bytes, (layer, dtype))
+
+    def test_draws_of_what_is_computed(self):
+        """Where the numbers depend on values they are drawn for the whole batch."""
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Linear(FEATURES, 256), nn.Sigmoid())
+
+        def draw(budget):
+            torch.manual_seed(1)
+            with torch.no_grad():
+                x = X if budget is None else koila.lazy(X, batch=0, budget=budget)
+                return torch.bernoulli(model(x)).sum().item()
+
+        plain = peak_of(lambda: draw(None))[0]
+        for budget, is_said in ((4 * plain, False), (plain - 100_000, True)):
+            with warnings.catch_warnings(record=True) as caught:
+                warnings.simplefilter("always", koila.KoilaWarning)
+                self.assertEqual(draw(budget), draw(None))
+            said = [str(entry.message) for entry in caught]
+            self.assertEqual(
+                any("'bernoulli' draws for the whole batch" in s for s in said), is_said
+            )
+
     def test_a_figure_to_which_something_is_missing(self):
         """What it takes need not be near to what is known of it."""
 

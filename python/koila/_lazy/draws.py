@@ -16,17 +16,21 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from koila import memory
+from koila._capture.frames import find_frames, location_of
 from koila._capture.recorder import (
     RecordedTensor,
     Unrecorded,
     assign,
     current,
+    find_source,
     make_leaf,
     wrap,
 )
-from koila._capture.values import Meta, Value, is_open
+from koila._capture.values import Call, Meta, Value, is_open
 from koila._execute import executor
 from koila._lazy.dispatch import call, compute, dispatch, drawing, handle
+from koila._plan.announce import announce
 
 __all__: list[str] = []
 
@@ -37,6 +41,7 @@ def _draw(func: Any, args: Any, kwargs: Any, made: Unrecorded) -> Any:
     if opened is not None:
         return opened(*args, **kwargs)
     assert made.call is not None
+    _announce_whole(made.call, made.inputs)
     if any(meta.requires_grad for meta in made.call.metas):
         return compute(func, args, kwargs)
     # As a sampled action: of probabilities, without their graph.
@@ -45,6 +50,33 @@ def _draw(func: Any, args: Any, kwargs: Any, made: Unrecorded) -> Any:
 
 
 drawing.append(_draw)
+
+_said: set[str] = set()
+
+
+def _announce_whole(called: Call, inputs: list[Any]) -> None:
+    """What a call that draws is given and returns is there at once, and as much again inside
+    of it; no plan of what is recorded knows of that."""
+    source = find_source(inputs)
+    if source is None:
+        return
+    values = {id(entry): entry.meta for entry in inputs if isinstance(entry, Value)}
+    results = sum(map(_bytes_of, called.metas))
+    need = sum(map(_bytes_of, values.values())) + 2 * results
+    budget = memory.recent_budget_bytes(source.budget, called.metas[0].device)
+    if need > budget:
+        name = getattr(called.function, "__name__", called.function)
+        announce(
+            f"'{name}' draws for the whole batch at once, which takes about "
+            f"{memory.format_bytes(need)} of {memory.format_bytes(budget)}, and koila does not "
+            "split it",
+            location_of(find_frames()),
+            _said,
+        )
+
+
+def _bytes_of(meta: Meta) -> int:
+    return math.prod(meta.shape) * meta.dtype.itemsize
 
 
 _opened: dict[Any, Any] = {}
@@ -170,7 +202,11 @@ def _apply_alpha_mask(input: Tensor, mask: Tensor, rate: float) -> Tensor:
     scale = 1 / math.sqrt((alpha * alpha * rate + 1) * (1 - rate))
     noise = mask.to(input.dtype)
     shift = (noise - 1) * (alpha * scale) + alpha * scale * rate
-    return input * (noise * scale) + shift
+    # Names end where the last use is, as in the traced program.
+    noise = noise * scale
+    found = input * noise
+    del noise
+    return found + shift
 
 
 def _make_mask(value: Value, rate: float, is_feature: bool) -> Any:
