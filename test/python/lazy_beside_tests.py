@@ -192,6 +192,42 @@ class Beside(unittest.TestCase):
         words = rf"no tile fits .* bytes\): live at the peak.* at {__file__}:\d+"
         self.check(Mixed, 300_000, words)
 
+    def test_the_samples_that_the_first_step_runs(self):
+        """Of one sample it runs two. They are measured, and later steps do without."""
+        torch.manual_seed(0)
+        conv = lambda low, high: nn.Conv2d(low, high, 3, padding=1)
+        model = nn.Sequential(conv(3, 16), nn.ReLU(), conv(16, 16), nn.ReLU(), conv(16, 3))
+        images = torch.randn(1, 3, 64, 64)
+
+        def evaluate(budget):
+            with torch.no_grad():
+                x = images if budget is None else koila.lazy(images, batch=0, budget=budget)
+                return F.mse_loss(model(x), images).item()
+
+        plain = peak_of(lambda: evaluate(None))[0]
+        for is_first in (True, False):
+            with warnings.catch_warnings(record=True) as caught:
+                warnings.simplefilter("always", koila.KoilaWarning)
+                peak = peak_of(lambda: evaluate(plain))[0]
+            said = " ".join(str(entry.message) for entry in caught)
+            self.assertEqual("the first step ran a few samples, which took" in said, is_first)
+            self.assertEqual(peak > plain, is_first)
+
+    def test_a_transposed_batch(self):
+        """A trace of a few of its samples does not copy all."""
+        torch.manual_seed(0)
+        wide = torch.randn(4096, 64).t()
+        budget = 600_000
+        planner.forget()
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", koila.KoilaWarning)
+
+            def step():
+                x = koila.lazy(wide, batch=1, budget=budget)
+                return (x.t() @ torch.ones(64, 2)).tanh().square().mean().item()
+
+            self.assertLessEqual(peak_of(step)[0], budget)
+
     def test_masks_of_dropouts(self):
         """What runs whole frees what it does not need any more where the program that is
         analysed does."""

@@ -373,7 +373,8 @@ class _Recorded:
                 dim = _other_batch(leaf)
             if dim is not None:
                 rows = torch.arange(first, first + count, device=tensor.device) % tensor.shape[dim]
-                dense = tensor.index_select(dim, rows)
+                # (index_select() copies all of what is not contiguous.)
+                dense = tensor.movedim(dim, 0)[rows].movedim(0, dim).contiguous()
                 if is_permutation(tensor):
                     dense = dense.argsort().argsort()  # one of fewer
                 if first and tensor.shape[dim] == 1 and tensor.is_floating_point():

@@ -59,6 +59,7 @@ class Plan:
     # What the step needs that followed, with the graph that it leaves.
     step_peak: int | None = None
     whole: int | None = None  # bytes of a trace that has few of what was named
+    trace_bytes: int = 0  # what the last trace took, until it has been looked at
     # What the backward pass takes of what weights were computed by before the step.
     before_weights: int | None = None
     # The thread whose programs run by it: its scripts hold their weights.
@@ -231,11 +232,27 @@ class Run:
 
     def traced(self) -> Traced:
         trains = self.mode == "train"
-        return _remember(
+        found = _remember(
             self.plan.traced,
             (self._numbers(), trains, *self._way()),
-            lambda: trace(self.program, self.batch, trains, self.plan.varying, self._may_be_whole),
+            lambda: self._trace(trains),
         )
+        taken, self.plan.trace_bytes = self.plan.trace_bytes, 0
+        if taken > max(self.budget - self.resident, _LEAST_TRACE):
+            self.announce(
+                "to plan it the first step ran a few samples, which took "
+                f"{memory.format_bytes(self.resident + taken)} of "
+                f"{memory.format_bytes(self.budget)}; later ones do not",
+                None,
+            )
+        return found
+
+    def _trace(self, trains: bool) -> Traced:
+        """Runs a few samples. What they take nobody knows before: it is measured."""
+        with memory.CountedMemory() as counted:
+            found = trace(self.program, self.batch, trains, self.plan.varying, self._may_be_whole)
+        self.plan.trace_bytes = counted.get_peak()
+        return found
 
     def _way(self) -> tuple[Any, ...]:
         """What the program is traced for beside its numbers: what follows from one trace
@@ -246,7 +263,7 @@ class Run:
     def _may_be_whole(self) -> bool:
         """Whether a trace may run all that has none of the batches that were named.
         Asked once: what ran is gone."""
-        most = max(self.budget, _LEAST_TRACE)
+        most = max(self.budget - self.resident, _LEAST_TRACE)
         if self._rough() <= most:
             return True
         if self.plan.whole is None:
