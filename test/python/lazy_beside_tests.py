@@ -57,6 +57,16 @@ class WithBuffer(nn.Module):
         return result
 
 
+class Crossed(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.low, self.high = nn.Linear(FEATURES, WIDTH), nn.Bilinear(WIDTH, WIDTH, CLASSES)
+
+    def forward(self, x):
+        hidden = F.relu(self.low(x))
+        return self.high(hidden, hidden)
+
+
 class CodeBook(nn.Module):
     """A VQ-VAE whose codes follow the mean of what they stand for, written through .data."""
 
@@ -270,16 +280,26 @@ class Beside(unittest.TestCase):
     def test_a_figure_to_which_something_is_missing(self):
         """What it takes need not be near to what is known of it."""
 
-        class Crossed(nn.Module):
+        self.check(Crossed, 6_000_000, "the figure is not exact: what autograd keeps")
+
+    def test_words_that_lead_somewhere(self):
+        """Options of compilations are none of koila.lazy."""
+
+        class Written(nn.Module):
             def __init__(self):
                 super().__init__()
-                self.low, self.high = nn.Linear(FEATURES, WIDTH), nn.Bilinear(WIDTH, WIDTH, CLASSES)
+                self.low, self.norm = nn.Linear(FEATURES, WIDTH), nn.BatchNorm1d(WIDTH)
+                self.high = nn.Linear(WIDTH, CLASSES)
 
             def forward(self, x):
-                hidden = F.relu(self.low(x))
-                return self.high(hidden, hidden)
+                product = self.norm(self.low(x)).T @ self.norm(self.low(x * 0.9))
+                torch.diagonal(product).add_(-1)
+                return self.high(self.norm(self.low(x)) @ product)
 
-        self.check(Crossed, 6_000_000, "the figure is not exact: what autograd keeps")
+        for make, words in ((Crossed, "without a promise"), (Written, "written in place")):
+            said = self.run_steps(make, 300_000, differentiate)[2]
+            self.assertRegex(" ".join(said), words)
+            self.assertNotRegex(" ".join(said), "tile=N|batchnorm=")
 
     def test_a_hook_makes_another_gradient(self):
         make = lambda: Hooked(halve)

@@ -195,9 +195,16 @@ def in_user_lines(text: str, program: Program) -> str:
     return _PLACE.sub(name, text)
 
 
+# What a compilation may be told, and the line of koila.lazy may not.
+_OPTIONS = re.compile(
+    "; give tile=N instead|, in a training step batchnorm=exact takes .*? gives other results"
+)
+
+
 def explain(error: CompileError, program: Program) -> tuple[str, Location | None]:
     """The message of the compiler with the recorded lines, and the user's line."""
-    text = in_user_lines("; ".join([error.message, *error.notes]), program)
+    text = _OPTIONS.sub("", "; ".join([error.message, *error.notes]))
+    text = in_user_lines(text, program)
     place = error.location
     if place is not None and place.file == _FILE:
         if 0 < place.line <= len(program.nodes):
