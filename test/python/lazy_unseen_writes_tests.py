@@ -94,6 +94,29 @@ UNSEEN = [
 ]
 
 
+# What has the memory before the forward pass.
+
+
+def data(step):
+    return step.scale.data
+
+
+def a_view_of_data(step):
+    return step.scale.data[1:]
+
+
+def what_was_assigned(step):
+    step.scale.data = flat = torch.ones(CLASSES, dtype=torch.float64)
+    return flat
+
+
+def data_of_the_batch(step):
+    return step.given.data
+
+
+HELD = [data, a_view_of_data, what_was_assigned, data_of_the_batch]
+
+
 def finish(step, out):
     loss = F.cross_entropy(out, step.y)
     loss.backward()
@@ -134,41 +157,16 @@ class UnseenWrites(unittest.TestCase):
                 self.assertGreater(abs(finish(step, step.compute(step.given))[0] - right[0]), 1e-3)
 
     def test_by_what_is_held(self):
-        """`.data` that was taken before."""
-        for budget in (WHOLE, TILED):
-            step = Step(budget)
-            held = step.scale.data
-            out = step.compute(step.x)
-            held.mul_(7)
-            with self.assertRaisesRegex(koila.KoilaError, REFUSED):
-                finish(step, out)
-
-    def test_by_views_of_what_is_held(self):
-        for budget in (WHOLE, TILED):
-            step = Step(budget)
-            held = step.scale.data[1:]
-            out = step.compute(step.x)
-            held.mul_(7)
-            with self.assertRaisesRegex(koila.KoilaError, REFUSED):
-                finish(step, out)
-
-    def test_of_memory_that_was_assigned(self):
-        for budget in (WHOLE, TILED):
-            step, flat = Step(budget), torch.ones(CLASSES, dtype=torch.float64)
-            step.scale.data = flat
-            out = step.compute(step.x)
-            flat.mul_(7)
-            with self.assertRaisesRegex(koila.KoilaError, REFUSED):
-                finish(step, out)
-
-    def test_of_a_batch_that_was_held_before_a_call(self):
-        for budget in (WHOLE, TILED):
-            step = Step(budget)
-            held = step.given.data
-            out = step.compute(step.x)
-            held.neg_()
-            with self.assertRaisesRegex(koila.KoilaError, REFUSED):
-                finish(step, out)
+        """What was taken before, and a view of it, has the memory as well."""
+        for hold in HELD:
+            for budget in (WHOLE, TILED):
+                with self.subTest(hold=hold.__name__, budget=budget):
+                    step = Step(budget)
+                    held = hold(step)
+                    out = step.compute(step.x)
+                    held.mul_(-7)
+                    with self.assertRaisesRegex(koila.KoilaError, REFUSED):
+                        finish(step, out)
 
     def test_in_hooks(self):
         """What a step has read is told by its bits, as far as these differ."""

@@ -67,7 +67,7 @@ def _make_call(outputs: int, inputs: int, metas: tuple[Meta, ...]) -> Call:
         writes=frozenset(),
         tracks=frozenset(),
         random=False,
-        made=sum(torch.Size(m.shape).numel() * m.dtype.itemsize for m in metas),
+        made=sum(m.nbytes for m in metas),
         grad=True,
         autocast=None,
         graph_names=("GradBackward",) * inputs,

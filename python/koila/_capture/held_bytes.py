@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from koila._capture.by_memory import place_of
 from koila._capture.dispatch_mode import DispatchMode
 from koila._capture.module_snapshot import tensors_of
 
@@ -28,9 +29,9 @@ class HeldBytes(DispatchMode):  # type: ignore[no-untyped-call]
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         result = func(*args, **kwargs)
-        given = {_key(tensor) for tensor in tensors_of([args, kwargs])}
+        given = {place_of(tensor) for tensor in tensors_of([args, kwargs])}
         for tensor in tensors_of([result]):
-            key = _key(tensor)
+            key = place_of(tensor)
             # Of a view of what was there before nothing is made.
             if key is not None and (key in self._counts or key not in given):
                 self._hold(tensor, key)
@@ -50,10 +51,3 @@ class HeldBytes(DispatchMode):  # type: ignore[no-untyped-call]
         if not self._counts[key]:
             del self._counts[key]
             self._live -= size
-
-
-def _key(tensor: torch.Tensor) -> int | None:
-    if tensor.layout != torch.strided:
-        return None
-    place: int = tensor.untyped_storage()._cdata
-    return place

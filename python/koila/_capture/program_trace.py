@@ -254,7 +254,7 @@ def whole_bytes(program: Program, batch: int | None) -> int:
             if any(_is_multiple(extent, batch or 0) for extent in meta.shape):
                 cut.add(-count)
             else:
-                total += torch.Size(meta.shape).numel() * meta.dtype.itemsize
+                total += meta.nbytes
     return 2 * total
 
 

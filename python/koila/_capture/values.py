@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import math
 import weakref
 import zlib
 from collections.abc import Callable, Iterator
@@ -62,6 +63,10 @@ class Meta(NamedTuple):
     device: torch.device
     requires_grad: bool
     decided: bool = False  # data have decided an extent: others make no other program
+
+    @property
+    def nbytes(self) -> int:
+        return math.prod(self.shape) * self.dtype.itemsize
 
 
 @dataclass(eq=False)

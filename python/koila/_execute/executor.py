@@ -47,7 +47,6 @@ __all__ = [
     "settle_lent",
     "settle_results",
     "verify",
-    "written_since",
 ]
 
 # So many reads before a step are remembered.
@@ -182,7 +181,7 @@ def verify(nodes: list[Node]) -> None:
                 hashed.add(entry)
                 same = entry.is_as_hashed()
             if not same:
-                raise written_since(node, entry)
+                raise _written_since(node, entry)
             if entry.tensor.requires_grad != entry.meta.requires_grad:
                 changed[entry] = _as_recorded(entry)
     if changed:
@@ -193,7 +192,7 @@ def verify(nodes: list[Node]) -> None:
             )
 
 
-def written_since(node: Node, entry: Value) -> KoilaError:
+def _written_since(node: Node, entry: Value) -> KoilaError:
     """The error of a call of which an input is another one by now."""
     return KoilaError(
         f"a tensor of shape {entry.meta.shape} that '{_name(node.call)}' reads was "

@@ -7,8 +7,6 @@ is copied for them instead.
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 
 from koila import memory
@@ -16,23 +14,20 @@ from koila._capture.dispatch_cache import is_saved
 from koila._capture.recorder import find_source, make_leaf
 from koila._capture.thread_recordings import recording
 from koila._capture.values import Node, Value, append_weakly
-from koila._execute.executor import run_nodes, written_since
+from koila._execute.executor import run_nodes
 
 __all__ = ["settle_readers", "watch_exposed"]
 
 # At most this part of the budget for what is in a tensor before a write.
 _SHARE = 16
-_set_versions: Any = torch._C._autograd._unsafe_set_version_counter
 
 
 def settle_readers(written: Value) -> None:
     """Before a write to a tensor: calls that are to read it, or another view of its
-    memory, read a copy of it, or run now. KoilaError where plain PyTorch may have written
-    to it through ``.data`` since they were recorded, which does not count as a version."""
+    memory, read a copy of it, or run now, which raises where plain PyTorch has written to
+    it since they were recorded."""
     for leaf in _list_leaves(written):
         readers = leaf.group.open_readers()
-        if readers and _may_be_written_through(written, leaf):
-            raise written_since(readers[0], leaf)
         if readers and _may_read_copy(leaf, readers):
             _give_copy(leaf, readers)
         else:
@@ -53,21 +48,6 @@ def _list_leaves(written: Value) -> list[Value]:
     if written.tensor is None:
         return [written]
     return list(dict.fromkeys([written, *recording.watched.list_at(written.tensor)]))
-
-
-def _may_be_written_through(written: Value, leaf: Value) -> bool:
-    """Whether another tensor of the memory, which counts its writes apart, has been
-    written to."""
-    one, other = written.tensor, leaf.tensor
-    if one is None or other is None or one is other:
-        return False
-    if one.is_inference() or other.is_inference() or one._version == 0:
-        return False
-    version, before = one._version, other._version
-    _set_versions((one,), (version + 1,))
-    counts_apart = other._version == before
-    _set_versions((one,), (version,))
-    return counts_apart
 
 
 def _may_read_copy(leaf: Value, readers: list[Node]) -> bool:

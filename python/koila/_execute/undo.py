@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from koila._capture.by_memory import place_of
 from koila._capture.dispatch_mode import DispatchMode
 from koila._capture.module_snapshot import tensors_of
 from koila._errors import KoilaError
@@ -200,6 +201,5 @@ def _find_written(arguments: Any, args: tuple[Any, ...], kwargs: dict[str, Any])
 
 
 def _get_memory(tensor: Tensor) -> int:
-    if tensor.layout != torch.strided:
-        return id(tensor)
-    return int(tensor.untyped_storage()._cdata)
+    place = place_of(tensor)
+    return id(tensor) if place is None else place

@@ -61,8 +61,7 @@ def _announce_whole(called: Call, inputs: list[Any]) -> None:
     if source is None:
         return
     values = {id(entry): entry.meta for entry in inputs if isinstance(entry, Value)}
-    results = sum(map(_bytes_of, called.metas))
-    need = sum(map(_bytes_of, values.values())) + 2 * results
+    need = sum(meta.nbytes for meta in values.values()) + 2 * called.made
     budget = memory.recent_budget_bytes(source.budget, called.metas[0].device)
     if need > budget:
         name = getattr(called.function, "__name__", called.function)
@@ -73,10 +72,6 @@ def _announce_whole(called: Call, inputs: list[Any]) -> None:
             location_of(find_frames()),
             _said,
         )
-
-
-def _bytes_of(meta: Meta) -> int:
-    return math.prod(meta.shape) * meta.dtype.itemsize
 
 
 _opened: dict[Any, Any] = {}

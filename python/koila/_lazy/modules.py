@@ -18,8 +18,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.module import register_module_forward_pre_hook
 
+from koila._capture.by_memory import place_of
 from koila._capture.recorder import make_leaf, wrap
-from koila._capture.thread_recordings import place_of, recording
+from koila._capture.thread_recordings import recording
 from koila._capture.values import Origin
 from koila._execute.flush import release_input
 

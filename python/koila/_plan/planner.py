@@ -382,10 +382,7 @@ class Run:
         if "auto" not in self.budgets and not or_raise:
             # A budget of the user's is for what a step needs beside what plain
             # PyTorch keeps as well: gradients of weights, and results.
-            kept = sum(
-                torch.Size(root.meta.shape).numel() * root.meta.dtype.itemsize
-                for root in self.program.roots
-            )
+            kept = sum(root.meta.nbytes for root in self.program.roots)
             attempts.append(("present", left + kept))
         problem: BudgetError | None = None
         for grads, budget in attempts:
