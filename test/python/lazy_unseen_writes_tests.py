@@ -233,7 +233,7 @@ class UnseenWrites(unittest.TestCase):
             held = step.scale.data
             out = step.compute(step.x)
             seen = [w.data.norm().item() for w in (step.low.weight, step.scale, step.given)]
-            self.assertEqual(len(seen), 3)
+            self.assertGreater(min(seen), 0)
             for found, right in zip(finish(step, out), wanted, strict=True):
                 self.assertAlmostEqual(found, right, places=10)
             # What has been computed is done with it.
