@@ -4,16 +4,22 @@
 #define KOILA_TOOLS_KOILARUN_PEAKCOUNTER_H
 
 #include <algorithm>
-#include <c10/core/Allocator.h>
 #include <mutex>
+#include <torch/csrc/profiler/orchestration/observer.h>
 
 namespace koila::run {
 
 /// Adds up what the CPU allocator reports to a thread that has this counter as
 /// its `c10::DebugInfoKind::PROFILER_STATE`. Frees are reported only of blocks
 /// that were handed out under a counter, so what lives before does not count.
-class PeakCounter : public c10::MemoryReportingInfoBase {
+/// It is a profiler that is off: PyTorch takes what stands there for one, and
+/// asks it for its configuration where Python calls an autograd function.
+class PeakCounter : public torch::profiler::impl::ProfilerStateBase {
 public:
+  PeakCounter()
+      : ProfilerStateBase(torch::profiler::impl::ProfilerConfig(
+            torch::profiler::impl::ProfilerState::Disabled,
+            /*report_input_shapes=*/false, /*profile_memory=*/true)) {}
   void reportMemoryUsage(void *, int64_t bytes, size_t, size_t,
                          c10::Device device) override {
     if (!device.is_cpu())
@@ -22,7 +28,9 @@ public:
     live += bytes;
     peak = std::max(peak, live);
   }
-  bool memoryProfilingEnabled() const override { return true; }
+  torch::profiler::impl::ActiveProfilerType profilerType() override {
+    return torch::profiler::impl::ActiveProfilerType::NONE;
+  }
   int64_t getPeak() const { return peak; }
   /// From now on the peak is that of what follows.
   void restartPeak() {

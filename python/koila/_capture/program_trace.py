@@ -20,6 +20,7 @@ from torch.nn.functional import batch_norm
 
 from koila._capture.casts import CastCache
 from koila._capture.compare import compare
+from koila._capture.copies import Copies, find_copies
 from koila._capture.cumulative import normalise
 from koila._capture.frames import location_of
 from koila._capture.global_hooks import without_hooks
@@ -54,7 +55,8 @@ class Traced:
 
     ``arguments`` are the leaves that it takes, ``specs`` their types with the
     batch as ``B``, ``orders`` the dims of those that are given as they lie in
-    memory, from the outermost on; ``numbers`` the places of numbers that it takes behind them.
+    memory, from the outermost on, ``copies`` those that have each sample more than once;
+    ``numbers`` the places of numbers that it takes behind them.
     ``differentiated`` are the arguments whose gradients a step returns.
     ``weights`` stand for the leaves that are weights: they have their data while
     the program runs, so that no plan keeps a model. So do ``statistics`` for running
@@ -67,6 +69,7 @@ class Traced:
     specs: tuple[str, ...]
     arguments: tuple[int, ...]
     orders: dict[int, tuple[int, ...]]
+    copies: dict[int, Copies]
     numbers: tuple[int, ...]
     differentiated: tuple[int, ...]
     reached: tuple[int, ...]
@@ -92,6 +95,8 @@ class Traced:
             tensor = program.tensor_of(program.leaves[index]).detach()
             if index in program.copied:
                 tensor = tensor.clone()
+            if index in self.copies:
+                tensor = self.copies[index].split(tensor)
             yield tensor.permute(self.orders[index]) if index in self.orders else tensor, spec
 
     def copied_bytes(self, program: Program) -> int:
@@ -141,6 +146,9 @@ def trace(
     # wrong: the program is the one that was recorded whatever is called B,
     # and the compiler proves that tiles of what it calls so do not meet.
     guesses = (2, 1, 0) if may_be_whole else (2, 1)
+    copies = _find_all_copies(program, batch)
+    if any(not program.leaves[index].drawn for index in copies):
+        guesses = (3, *guesses)
     if batch == 1:
         guesses = (0, 1)  # many tensors have one row
     counts = ((2, 1),) if batch == 1 else _FEW if batch else _FEW[:1]
@@ -152,7 +160,17 @@ def trace(
         # As is a size that was written as a number, as of len(x).
         for extents in (None, *(ways if guess or batch == 1 else ())):
             made = program.made if guess and has_samples else {}
-            recorded = _Recorded(program, dims, trains, tuple(sorted(varying)), extents, few, made)
+            # What koila has drawn has each sample more than once because what it meets does.
+            parts = {
+                index: found
+                for index, found in copies.items()
+                if dims[index] is None
+                and index not in made
+                and (guess == 3 or (guess and program.leaves[index].drawn))
+            }
+            recorded = _Recorded(
+                program, dims, trains, tuple(sorted(varying)), extents, few, made, parts
+            )
             if batch == 1 and guess:
                 recorded.find_rows()
             try:
@@ -218,6 +236,20 @@ def explain(error: CompileError, program: Program) -> tuple[str, Location | None
     return text, place
 
 
+def _find_all_copies(program: Program, batch: int | None) -> dict[int, Copies]:
+    """The leaves beside what was given and weights that may have each sample more than once."""
+    found = {}
+    updated = _find_updated(program)
+    for index, leaf in enumerate(program.leaves):
+        if not batch or leaf.origin or leaf.meta.requires_grad or index in program.copied:
+            continue
+        if not isinstance(leaf.tensor, nn.Parameter) and index not in updated:
+            copies = find_copies(program, index, batch)
+            if copies is not None:
+                found[index] = copies
+    return found
+
+
 def _batch_dim(leaf: Value, batch: int | None, guess: int) -> int | None:
     shape = leaf.meta.shape
     if batch is None or isinstance(leaf.tensor, nn.Parameter):
@@ -228,7 +260,7 @@ def _batch_dim(leaf: Value, batch: int | None, guess: int) -> int | None:
         return None  # one row, made longer, or part of a weight
     if leaf.drawn and batch > 1:
         return shape.index(batch) if batch in shape else None
-    if guess == 2 and batch in shape:
+    if guess >= 2 and batch in shape:
         return shape.index(batch)
     return 0 if guess == 1 and shape and shape[0] == batch else None
 
@@ -312,8 +344,14 @@ class _Recorded:
         extents: _Extents | None,
         few: tuple[int, int],
         made: Mapping[int, Diagonal | Positions],
+        copies: dict[int, Copies],
     ) -> None:
-        self.program, self.dims, self.trains, self.varying = program, dims, trains, varying
+        self.program, self.trains, self.varying = program, trains, varying
+        self.copies = copies
+        # Of those that are given in two, the dim of what is given.
+        self.dims = [
+            copies[index].batch_dim if index in copies else dim for index, dim in enumerate(dims)
+        ]
         self.extents = extents  # what is so long in shapes is as long as the batch
         self.few = few
         self.made = made  # again, from the number of samples
@@ -376,6 +414,8 @@ class _Recorded:
             if index in self.names or index in self.made:
                 continue
             tensor = self.program.tensor_of(leaf).detach()
+            if index in self.copies:
+                tensor = self.copies[index].split(tensor)
             if dim is None:
                 dim = _other_batch(leaf)
             if dim is not None:
@@ -450,6 +490,8 @@ def _replay(module: nn.Module, recorded: _Recorded, arguments: tuple[Tensor, ...
     for index, order in recorded.orders.items():
         back = sorted(range(len(order)), key=order.__getitem__)
         leaves[index] = leaves[index].permute(back)
+    for index, copies in recorded.copies.items():
+        leaves[index] = copies.join(leaves[index])
     for index, made in recorded.made.items():
         assert recorded.batch is not None
         place, dim, _ = recorded.batch
@@ -519,7 +561,10 @@ def _cast_as_inside(call: Call, args: Any) -> Any:
 _SHAPED = frozenset(
     getattr(owner, name)
     for owner in (torch, Tensor)
-    for name in ("view", "reshape", "expand", "new_zeros", "new_ones", "broadcast_to")
+    for name in (
+        *("view", "reshape", "expand", "new_zeros", "new_ones", "broadcast_to"),
+        *("split", "split_with_sizes"),
+    )
     if hasattr(owner, name)
 )
 
@@ -674,7 +719,9 @@ def _trace_module(recorded: _Recorded) -> Traced:
     specs, differentiated = [], []
     for index in taken:
         leaf, dim = program.leaves[index], recorded.dims[index]
-        spec = spec_of(leaf.meta, dim, recorded.orders.get(index))
+        copies = recorded.copies.get(index)
+        meta = leaf.meta if copies is None else copies.split_meta(leaf.meta)
+        spec = spec_of(meta, dim, recorded.orders.get(index))
         if index in reached:
             spec += "@grad"
             differentiated.append(index)
@@ -685,6 +732,7 @@ def _trace_module(recorded: _Recorded) -> Traced:
         tuple(specs),
         tuple(taken),
         recorded.orders,
+        recorded.copies,
         recorded.varying,
         tuple(differentiated),
         tuple(index for index in reached if index in recorded.names),
