@@ -8,15 +8,15 @@ one that was recorded whatever is called the batch, and tiles of it are proven l
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from torch import Tensor
 
-from koila._capture.program import Program, places_of
-from koila._capture.values import Meta, Node
+from koila._capture.program import Program
+from koila._capture.values import Meta, Value
 
-__all__ = ["Copies", "find_copies"]
+__all__ = ["Copies", "copies_of", "find_copies"]
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,8 @@ class Copies:
         return self.dim + self.is_outer
 
     def split(self, tensor: Tensor) -> Tensor:
-        return tensor.unflatten(self.dim, (self.times, -1) if self.is_outer else (-1, self.times))
+        pair = (self.times, -1) if self.is_outer else (-1, self.times)
+        return tensor.view(*tensor.shape[: self.dim], *pair, *tensor.shape[self.dim + 1 :])
 
     def join(self, tensor: Tensor) -> Tensor:
         return tensor.flatten(self.dim, self.dim + 1)
@@ -51,17 +52,31 @@ class Copies:
 
 def find_copies(program: Program, place: int, batch: int) -> Copies | None:
     """How a leaf has each sample of the ``batch`` more than once, if it does."""
-    meta = program.leaves[place].meta
-    if batch < 2 or batch in meta.shape or not _is_dense(meta):
+    leaf = program.leaves[place]
+    if leaf.copies is not None:
+        return leaf.copies if _is_dense(leaf.meta) else None
+    return _find(leaf.meta, batch, lambda dim: _meets_outer(program, place, dim, batch))
+
+
+def copies_of(value: Value) -> Copies | None:
+    """The same of what a recorded call makes, before it is settled."""
+    batch = value.source.size if value.source is not None else None
+    if not batch or value.node is None:
         return None
-    dim = next(
-        (dim for dim, extent in enumerate(meta.shape) if extent > batch and extent % batch == 0),
-        None,
-    )
-    if dim is None:
+    return _find(value.meta, batch, lambda dim: _is_made_outer(value, dim, batch))
+
+
+def _find(meta: Meta, batch: int, is_outer: Callable[[int], bool | None]) -> Copies | None:
+    if batch < 2 or not _is_dense(meta):
         return None
-    is_outer = _Search(program, batch).is_outer(place, dim)
-    return None if is_outer is None else Copies(dim, meta.shape[dim] // batch, is_outer)
+    for dim, extent in enumerate(meta.shape):
+        if extent == batch:
+            return None
+        if extent > batch and extent % batch == 0:
+            found = is_outer(dim)
+            if found is not None:
+                return Copies(dim, extent // batch, found)
+    return None
 
 
 def _is_dense(meta: Meta) -> bool:
@@ -73,82 +88,66 @@ def _is_dense(meta: Meta) -> bool:
     return True
 
 
+def _dim_of(meta: Meta, extent: int, dim: int) -> int | None:
+    """The dim of that extent; the same one, if it has it."""
+    shape = meta.shape
+    if dim < len(shape) and shape[dim] == extent:
+        return dim
+    return shape.index(extent) if extent in shape else None
+
+
+def _meets_outer(program: Program, place: int, dim: int, batch: int) -> bool | None:
+    """Of what a leaf, and what is made of it alone, meets in a program; None if that has no
+    samples in this dim."""
+    extent = program.leaves[place].meta.shape[dim]
+    known = {place: dim}
+    count = 0
+    for node, step in zip(program.nodes, program.steps, strict=True):
+        inputs = [
+            (entry, value)
+            for entry, value in zip(step, node.inputs, strict=True)
+            if isinstance(entry, int) and isinstance(value, Value)
+        ]
+        mine = next((known[entry] for entry, _ in inputs if entry in known), None)
+        for index, meta in enumerate(node.call.metas):
+            found = None if mine is None else _dim_of(meta, extent, mine)
+            if found is not None:
+                known[-1 - count - index] = found
+        count += len(node.call.metas)
+        if mine is None:
+            continue
+        for entry, value in inputs:
+            found = _dim_of(value.meta, extent, mine)
+            if entry not in known and entry < 0 and found is not None:
+                return _is_made_outer(value, found, batch)
+    return None
+
+
 # What puts tensors, or copies of one, one behind the other; and what makes one dim of two.
 _OUTER = ("cat", "concat", "concatenate", "vstack", "stack", "repeat", "tile")
 _JOINING = ("view", "reshape", "flatten", "repeat_interleave")
 
 
-class _Search:
-    """Goes from a leaf to what it meets, and from there back to what made the dim."""
-
-    def __init__(self, program: Program, batch: int) -> None:
-        self.program, self.batch = program, batch
-        self.made: list[tuple[Node, int, int]] = [
-            (node, position, index)
-            for position, node in enumerate(program.nodes)
-            for index in range(len(node.call.metas))
-        ]
-        self.first = [0]
-        for node in program.nodes:
-            self.first.append(self.first[-1] + len(node.call.metas))
-
-    def meta(self, place: int) -> Meta:
-        if place >= 0:
-            return self.program.leaves[place].meta
-        node, _, index = self.made[-1 - place]
-        return node.call.metas[index]
-
-    def inputs(self, position: int) -> Iterator[int]:
-        for entry in self.program.steps[position]:
-            if isinstance(entry, int):
-                yield from places_of(entry)
-
-    def is_outer(self, place: int, dim: int) -> bool | None:
-        """Of what the leaf, and what is made of it alone, meets; None if that has no
-        samples in this dim."""
-        known = {place: dim}
-        for position in range(len(self.program.nodes)):
-            met = [other for other in self.inputs(position) if other in known]
-            if not met:
-                continue
-            mine = met[0]
-            extent = self.meta(mine).shape[known[mine]]
-            for other in self.inputs(position):
-                found = self._dim_of(other, extent, known[mine])
-                if other not in known and other < 0 and found is not None:
-                    return self._is_made_outer(other, found)
-            for index in range(self.first[position], self.first[position + 1]):
-                found = self._dim_of(-1 - index, extent, known[mine])
-                if found is not None:
-                    known[-1 - index] = found
-        return None
-
-    def _dim_of(self, place: int, extent: int, dim: int) -> int | None:
-        shape = self.meta(place).shape
-        if dim < len(shape) and shape[dim] == extent:
-            return dim
-        return shape.index(extent) if extent in shape else None
-
-    def _is_made_outer(self, place: int, dim: int) -> bool | None:
-        """Goes back to the call whose operands have no dim of that extent."""
-        extent = self.meta(place).shape[dim]
-        while place < 0:
-            node, position, _ = self.made[-1 - place]
-            operands = list(self.inputs(position))
-            before = next(
-                (
-                    (operand, found)
-                    for operand in operands
-                    if (found := self._dim_of(operand, extent, dim)) is not None
-                ),
-                None,
-            )
-            if before is None:
-                name = getattr(node.call.function, "__name__", "")
-                shapes = [self.meta(operand).shape for operand in operands]
-                places = [shape.index(self.batch) for shape in shapes if self.batch in shape]
-                if not places or name not in (*_OUTER, *_JOINING):
-                    return None
-                return name in _OUTER or (name != "repeat_interleave" and places[0] > dim)
-            place, dim = before
-        return None
+def _is_made_outer(value: Value, dim: int, batch: int) -> bool | None:
+    """Goes back to the call whose operands have no dim of that extent."""
+    extent = value.meta.shape[dim]
+    while value.node is not None and not value.node.done:
+        node = value.node
+        operands = [entry for entry in node.inputs if isinstance(entry, Value)]
+        before = next(
+            (
+                (operand, found)
+                for operand in operands
+                if (found := _dim_of(operand.meta, extent, dim)) is not None
+            ),
+            None,
+        )
+        if before is None:
+            name = getattr(node.call.function, "__name__", "")
+            shapes = [operand.meta.shape for operand in operands]
+            places = [shape.index(batch) for shape in shapes if batch in shape]
+            if not places or name not in (*_OUTER, *_JOINING):
+                return None
+            return name in _OUTER or (name != "repeat_interleave" and places[0] > dim)
+        value, dim = before
+    return None if value.copies is None else value.copies.is_outer

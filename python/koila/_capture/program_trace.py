@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import dataclasses
 import heapq
 import itertools
 import os
@@ -32,9 +33,12 @@ from koila._capture.values import Call, Meta, Node, Value, detaching, rebuild
 from koila._errors import CompileError, Location
 
 __all__ = [
+    "TraceError",
     "Traced",
     "explain",
+    "find_positions",
     "find_recorded",
+    "find_sample_dims",
     "in_user_lines",
     "is_weight",
     "trace",
@@ -46,6 +50,8 @@ _FILE = "koila-recording"
 # Samples of a trace, and others that it is tried with; more, up to half of the batch, where
 # a program takes no few, as topk(5) of the batch.
 _FEW = ((3, 2), (6, 5), (12, 11))
+# So many ways are tried to find which dims are samples.
+_MOST_WAYS = 4
 _PACKAGE = os.path.dirname(os.path.dirname(__file__)) + os.sep
 
 
@@ -62,7 +68,7 @@ class Traced:
     the program runs, so that no plan keeps a model. So do ``statistics`` for running
     statistics, which the program updates. ``reached`` are the weights
     that the loss depends on in a way that has a gradient, in the order in which
-    they get it.
+    they get it. ``problem`` says why nothing is a batch, where that is so.
     """
 
     script: torch.jit.ScriptModule
@@ -75,6 +81,7 @@ class Traced:
     reached: tuple[int, ...]
     weights: dict[int, nn.Parameter]
     statistics: dict[int, Tensor]
+    problem: TraceError | None  # why nothing of it is a batch
 
     def take(self, program: Program) -> list[Tensor]:
         """The arguments of a program of the same key; its weights are there until
@@ -131,23 +138,44 @@ def trace(
     trains: bool,
     varying: frozenset[int] = frozenset(),
     may_be_whole: bool = True,
+    traces_whole: bool = False,
 ) -> Traced:
     """Traces the program on a few samples and compares it on another number.
 
     If it ``trains``, the first root is the loss. Numbers at ``varying`` are
     arguments. Where no few samples will do, all of what nobody named a batch is run,
-    if there is memory for it (``may_be_whole``). Raises CompileError, with the
+    if there is memory for it (``may_be_whole``), and in the end of that, too, if asked for
+    (``traces_whole``). Raises CompileError, with the
     recorded line, where PyTorch cannot trace it or where it depends on the number of
     samples in a way that no trace follows.
     """
-    problem: tuple[str, Location | None] | None = None
+    problem: TraceError | None = None
+    ways = _list_ways(program, batch, trains, tuple(sorted(varying)), may_be_whole)
+    last = _list_whole(program, trains, tuple(sorted(varying))) if batch and traces_whole else ()
+    for recorded in itertools.chain(ways, last):
+        try:
+            return _trace(recorded, problem if recorded.is_whole else None)
+        except Exception as caught:  # torch raises of every type here
+            problem = problem or TraceError.of(caught, program)
+    assert problem is not None
+    raise problem
+
+
+def _list_ways(
+    program: Program, batch: int | None, trains: bool, varying: tuple[int, ...], may_be_whole: bool
+) -> Iterator[_Recorded]:
+    """What is taken for samples, and how many of them are traced, in the order in which it
+    is tried."""
     ways = _find_extents(program, batch)
     # What has as many rows as the batch is tried as part of it. This is never
     # wrong: the program is the one that was recorded whatever is called B,
     # and the compiler proves that tiles of what it calls so do not meet.
     guesses = (2, 1, 0) if may_be_whole else (2, 1)
     copies = _find_all_copies(program, batch)
-    if any(not program.leaves[index].drawn for index in copies):
+    known = {
+        index for index in copies if program.leaves[index].drawn or program.leaves[index].copies
+    }
+    if copies.keys() - known:
         guesses = (3, *guesses)
     if batch == 1:
         guesses = (0, 1)  # many tensors have one row
@@ -160,35 +188,80 @@ def trace(
         # As is a size that was written as a number, as of len(x).
         for extents in (None, *(ways if guess or batch == 1 else ())):
             made = program.made if guess and has_samples else {}
-            # What koila has drawn has each sample more than once because what it meets does.
             parts = {
                 index: found
                 for index, found in copies.items()
-                if dims[index] is None
-                and index not in made
-                and (guess == 3 or (guess and program.leaves[index].drawn))
+                if index not in made and (guess == 3 or (guess and index in known))
             }
-            recorded = _Recorded(
-                program, dims, trains, tuple(sorted(varying)), extents, few, made, parts
-            )
+            recorded = _Recorded(program, dims, trains, varying, extents, few, made, parts)
             if batch == 1 and guess:
                 recorded.find_rows()
-            try:
-                return _trace(recorded)
-            except Exception as caught:  # torch raises of every type here
-                problem = problem or _describe(caught, program)
-    assert problem is not None
-    raise CompileError(
-        f"it cannot be traced for another number of samples: {problem[0]}", problem[1]
-    )
+            yield recorded
 
 
-def _describe(error: Exception, program: Program) -> tuple[str, Location | None]:
-    """What was raised, in a line, and the user's line. The error itself is not
-    kept: its traceback holds tensors."""
-    node = _failed_node(error, program)
-    lines = str(error).strip().splitlines() or [type(error).__name__]
-    return lines[0], None if node is None else location_of(node.frames)
+def _list_whole(program: Program, trains: bool, varying: tuple[int, ...]) -> Iterator[_Recorded]:
+    """Nothing is a batch then, and what it needs is known at least."""
+    whole: list[int | None] = [None] * len(program.leaves)
+    recorded = _Recorded(program, whole, trains, varying, None, _FEW[0], {}, {})
+    recorded.is_whole = True
+    yield recorded
+
+
+def find_sample_dims(program: Program, batch: int) -> dict[tuple[int, int], tuple[int, ...]]:
+    """The dims that depend on the number of samples, of each result of each call, by the
+    place of the call: of those before the first that works for no other number."""
+    most: dict[int, list[torch.Size]] = {}
+    for recorded in itertools.islice(_list_ways(program, batch, False, (), False), _MOST_WAYS):
+        recorded.shapes = {}
+        _traced.append(recorded)
+        try:
+            with without_hooks(), torch.no_grad():
+                recorded.module(*recorded.samples(recorded.few[0]))
+        except Exception:  # torch raises of every type here
+            pass
+        finally:
+            _traced.pop()
+            _release([*recorded.weights.values(), *recorded.statistics.values()])
+        if len(recorded.shapes) > len(most):
+            most = recorded.shapes
+    found = {}
+    for position, shapes in most.items():
+        for index, (mine, meta) in enumerate(
+            zip(shapes, program.nodes[position].call.metas, strict=True)
+        ):
+            pairs = zip(mine, meta.shape, strict=True)
+            found[position, index] = tuple(dim for dim, (a, b) in enumerate(pairs) if a != b)
+    return found
+
+
+class TraceError(CompileError):
+    """A program that works for no other number of samples. ``position`` is that of the call
+    that raised."""
+
+    position: int | None = None
+
+    @classmethod
+    def of(cls, error: Exception, program: Program) -> TraceError:
+        """The error itself is not kept: its traceback holds tensors."""
+        position = _failed_position(error, program)
+        lines = str(error).strip().splitlines() or [type(error).__name__]
+        made = cls(
+            f"it cannot be traced for another number of samples: {lines[0]}",
+            None if position is None else location_of(program.nodes[position].frames),
+        )
+        made.position = position
+        return made
+
+
+def find_positions(error: CompileError, program: Program) -> list[int]:
+    """The calls of the recording that an error names."""
+    if isinstance(error, TraceError) and error.position is not None:
+        return [error.position]
+    place = error.location
+    lines = [place.line] if place is not None and place.file == _FILE else []
+    for text in (error.message, *error.notes):
+        lines += [int(found[1]) for found in _PLACE.finditer(text)]
+    return sorted({line - 1 for line in lines if 0 < line <= len(program.nodes)})
 
 
 def find_recorded(places: Iterable[dict[str, Any] | None], program: Program) -> list[Node]:
@@ -258,6 +331,8 @@ def _batch_dim(leaf: Value, batch: int | None, guess: int) -> int | None:
         return leaf.origin.batch if leaf.origin.size == batch else None
     if leaf.meta.requires_grad and (_is_expanded(leaf) or _is_of_weight(leaf)):
         return None  # one row, made longer, or part of a weight
+    if leaf.dims is not None and batch > 1:
+        return next((dim for dim in leaf.dims if shape[dim] == batch), None)
     if leaf.drawn and batch > 1:
         return shape.index(batch) if batch in shape else None
     if guess >= 2 and batch in shape:
@@ -354,6 +429,9 @@ class _Recorded:
         ]
         self.extents = extents  # what is so long in shapes is as long as the batch
         self.few = few
+        self.is_whole = False  # also of what was named a batch
+        # Those of the results of each call, where they are asked for.
+        self.shapes: dict[int, list[torch.Size]] | None = None
         self.made = made  # again, from the number of samples
         self.autocasts = any(node.call.autocast is not None for node in program.nodes)
         self.casts = False  # what autocast casts inside of operators is cast before them
@@ -416,7 +494,7 @@ class _Recorded:
             tensor = self.program.tensor_of(leaf).detach()
             if index in self.copies:
                 tensor = self.copies[index].split(tensor)
-            if dim is None:
+            if dim is None and not self.is_whole:
                 dim = _other_batch(leaf)
             if dim is not None:
                 rows = torch.arange(first, first + count, device=tensor.device) % tensor.shape[dim]
@@ -523,6 +601,8 @@ def _replay(module: nn.Module, recorded: _Recorded, arguments: tuple[Tensor, ...
                 function = normalise
                 del kwargs["training"]
             result = _at_line(position + 1)(function, args, kwargs)
+        if recorded.shapes is not None:
+            recorded.shapes[position] = [tensor.shape for tensor in node.call.flatten(result)]
         if graph and not node.call.grad:
             # A trace does not hold in which mode it was made.
             return [tensor.detach() for tensor in node.call.flatten(result)]
@@ -630,7 +710,7 @@ def _at_line(line: int) -> Callable[..., Any]:
 _caller = lambda function, args, kwargs: function(*args, **kwargs)  # noqa: E731
 
 
-def _trace(recorded: _Recorded) -> Traced:
+def _trace(recorded: _Recorded, problem: TraceError | None) -> Traced:
     if any(
         isinstance(entry, Value) and isinstance(entry.tensor, nn.Parameter)
         for node in recorded.program.nodes
@@ -641,7 +721,7 @@ def _trace(recorded: _Recorded) -> Traced:
     _traced.append(recorded)
     try:
         with without_hooks():
-            return _trace_lightly(recorded)
+            return dataclasses.replace(_trace_lightly(recorded), problem=problem)
     finally:
         _traced.pop()
         # What a trace that failed leaves are cycles.
@@ -738,6 +818,7 @@ def _trace_module(recorded: _Recorded) -> Traced:
         tuple(index for index in reached if index in recorded.names),
         recorded.weights,
         recorded.statistics,
+        None,
     )
 
 
@@ -843,12 +924,12 @@ def spec_of(meta: Meta, dim: int | None = None, order: tuple[int, ...] | None = 
     return f"{str(meta.dtype).removeprefix('torch.')}[{','.join(extents)}]{layout}"
 
 
-def _failed_node(error: Exception, program: Program) -> Node | None:
-    """The node whose replay raised."""
+def _failed_position(error: Exception, program: Program) -> int | None:
+    """The call whose replay raised."""
     frame = error.__traceback__
     while frame is not None:
         if frame.tb_frame.f_code.co_filename == _FILE:
             line = frame.tb_lineno
-            return program.nodes[line - 1] if line <= len(program.nodes) else None
+            return line - 1 if line <= len(program.nodes) else None
         frame = frame.tb_next
     return None

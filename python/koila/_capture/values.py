@@ -200,6 +200,8 @@ class Value:
         "_seen_after",
         "alias",
         "checksum",
+        "copies",
+        "dims",
         "drawn",
         "failed",
         "freed",
@@ -242,6 +244,9 @@ class Value:
         # Those that end in the tensor, where it was computed with one.
         self.graphs: frozenset[Graph] = frozenset()
         self.drawn = False  # made by koila, as the mask of a dropout, and counted
+        # Its dims that are made of samples, where that is known.
+        self.dims: tuple[int, ...] | None = None
+        self.copies: Any = None  # how it has each sample more than once (``copies.py``)
         self.version: int | None = None
         self.replaced = False  # it has other memory, which it was given as ``.data``
         self.hash: torch.Tensor | None = None  # of a weight that a step in tiles has read
@@ -424,6 +429,7 @@ class Value:
 # what was there before.
 _LASTING = (
     "alias",
+    "copies",
     "drawn",
     "freed",
     "graph_name",

@@ -7,8 +7,10 @@ pass and kept, as plain PyTorch keeps it: then nothing has to run again.
 from __future__ import annotations
 
 import contextlib
+import copy
 import functools
 import itertools
+import math
 import weakref
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, ParamSpec, TypeVar
@@ -17,6 +19,7 @@ import torch
 from torch import Tensor
 
 from koila._capture.closure import closure
+from koila._capture.copies import copies_of
 from koila._capture.frames import Frames, find_frames, location_of
 from koila._capture.memory import written_by
 from koila._capture.program import Program
@@ -26,6 +29,7 @@ from koila._capture.thread_recordings import recording
 from koila._capture.values import Call, Group, Meta, Node, Value, is_open
 from koila._compiler import Compiled
 from koila._errors import BudgetError, CompileError, KoilaError
+from koila._execute.cuts import find_cut, weigh
 from koila._execute.errors import as_eager
 from koila._execute.numpy_memory import check_lent
 from koila._execute.views import has_base_in, settle_views
@@ -42,6 +46,7 @@ __all__ = [
     "outside",
     "prepare",
     "read",
+    "read_first_part",
     "run_for_good",
     "run_nodes",
     "settle_lent",
@@ -233,6 +238,8 @@ def check_split(run: Run, is_step: bool = False) -> None:
     if run.batch < (1 if is_step else 2):
         raise CompileError("the batch is one sample" if run.batch else "the batch is empty")
     if not run.has_batch():
+        if (problem := run.traced().problem) is not None:
+            raise copy.copy(problem)
         raise CompileError("what it computes is not made of samples")
 
 
@@ -370,6 +377,46 @@ def read_alone(value: Value, frames: Frames) -> Tensor:
     return tensor
 
 
+def read_first_part(
+    run: Run, problem: CompileError, ends: frozenset[Value] = frozenset()
+) -> list[Any]:
+    """Computes what the calls of a program that can be in tiles hand on to the others, where
+    it is not in tiles as a whole; what is returned holds it. Empty where no place will do.
+    ``ends`` are where the program was cut before."""
+    start_first = _start_first_step if run.mode == "train" else _start_first_read
+    values = find_cut(run, problem, lambda found: start_first(found, run.frames), ends)
+    held = [wrap(value) for value in values]
+    unknown = [value for value in values if is_open(value) and value.seen is None]
+    if unknown:
+        # What the program holds of it would be computed again for what follows.
+        place = 0 if run.plan.cut is None else run.plan.cut.place
+        before = set(run.program.nodes[: place + 1])
+        beside = [value for value in held_with(unknown) if value.node in before]
+        _read_alone([*unknown, *beside], run.frames)
+    elif run.mode != "train":
+        return []  # nothing is left to be computed before
+    return held
+
+
+def _start_first_read(values: list[Value], frames: Frames) -> Run:
+    return start(prepare(values, graph=False), "inference", frames)
+
+
+def _start_first_step(values: list[Value], frames: Frames) -> Run:
+    """A run that is to differentiate values with the gradients that they get."""
+    lazy = [wrap(value) for value in values if value.meta.requires_grad]
+    metas = [tensor._value.meta for tensor in lazy]
+    with ordinary():
+        # As good as any for a trace: neither zero nor equal.
+        gradients = [
+            torch.linspace(
+                0.5, 1.5, math.prod(meta.shape), dtype=meta.dtype, device=meta.device
+            ).view(meta.shape)
+            for meta in metas
+        ]
+    return start(prepare([weigh(lazy, gradients)]), "train", frames)
+
+
 def _read(asked: list[Value], frames: Frames) -> None:
     """Computes values, and with them what else the program holds. The recording
     stays where a backward pass may follow."""
@@ -387,14 +434,24 @@ def _read(asked: list[Value], frames: Frames) -> None:
         # What is written must run once, with all that follows from it.
         whole = prepare([*values, *held])
         run = start(whole, _graph_mode(whole), frames)
-        fits = run.fits()
-        if fits or whole.writes(statistics=False):
+        outside = whole.writes(statistics=False)
+        fits = (outside or run.find_unknown() is None) and run.fits()
+        if fits or outside:
             if not fits:
                 run.run_whole("it writes to tensors that are there")
             run.note(None)
             run_for_good(whole)
             return
     run = start(program, "inference", frames)
+    if (problem := run.find_unknown()) is not None:
+        if len(program.roots) > len(values):
+            # What is held beside it may be the reason.
+            _read_alone(asked, frames)
+            return
+        if first := read_first_part(run, problem):
+            _read(asked, frames)
+            del first
+            return
     graph = any(value.meta.requires_grad for value in program.roots) or any(
         leaf.meta.requires_grad for leaf in program.leaves
     )
@@ -423,6 +480,10 @@ def _read(asked: list[Value], frames: Frames) -> None:
                 return
             if isinstance(error, BudgetError):
                 raise
+            if first := read_first_part(run, error):
+                _read(asked, frames)
+                del first
+                return
             run.run_whole(error)
             results, compiled = _evaluate(program), None
         else:
@@ -439,18 +500,29 @@ def _fits_step(run: Run) -> bool:
 def _read_alone(values: list[Value], frames: Frames) -> None:
     program = prepare(values, graph=False)
     run = start(program, "inference", frames)
-    if run.fits():
-        results, compiled = _evaluate(program), None
-    else:
+    unknown = run.find_unknown()
+    problem = unknown
+    compiled: Compiled | None = None
+    if unknown is None and not run.fits():
         try:
             check_split(run)
             compiled = run.compile()
-            results = call_forward(run, compiled)
         except BudgetError:
             raise  # strictly, no tile fits
         except CompileError as error:
-            run.run_whole(error)
-            results, compiled = _evaluate(program), None
+            problem = copy.copy(error)
+    if problem is not None and (first := read_first_part(run, problem)):
+        _read_alone(values, frames)
+        del first
+        return
+    if compiled is not None:
+        results = call_forward(run, compiled)
+    else:
+        if unknown is not None:
+            run.fits()  # says that nothing protects it
+        elif problem is not None:
+            run.run_whole(problem)
+        results = _evaluate(program)
     settle_results(program.roots, results)
     run.note(compiled, is_read=True)
 
@@ -493,6 +565,7 @@ def settle_results(values: list[Value], results: list[Tensor]) -> None:
 
 
 def _settle(value: Value, tensor: Tensor) -> None:
+    value.copies = value.copies or copies_of(value)
     if value.meta.requires_grad or _is_written(value) or value.group.has_graph():
         value.show(tensor)
         return

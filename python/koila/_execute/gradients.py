@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -31,11 +32,17 @@ from koila._execute.executor import (
     outside,
     prepare,
     read,
+    read_first_part,
     run_for_good,
     settle_results,
     verify,
 )
-from koila._execute.hooks import apply_hooks, differentiate_at_hooks, find_hooked
+from koila._execute.hooks import (
+    apply_hooks,
+    differentiate_at_cut,
+    differentiate_at_hooks,
+    find_hooked,
+)
 from koila._plan.announce import announce
 from koila._plan.planner import Plan, Run, start
 
@@ -62,9 +69,12 @@ def is_loss(value: Value) -> bool:
 # Steps.
 
 
-def _start_step(value: Value, frames: Frames) -> tuple[Run, int]:
+def _start_step(value: Value, frames: Frames, is_alone: bool = False) -> tuple[Run, int]:
     """The step of a loss, with what else the program holds as further results;
-    and what their own graphs need beside it where all of it runs whole."""
+    and what their own graphs need beside it where all of it runs whole. A part of a step
+    ``is_alone``: what else begins where it begins would have no more than a part of its graph."""
+    if is_alone:
+        return start(prepare([value]), "train", frames), 0
     held = held_with([value])
     try:
         program = prepare([value, *held])
@@ -90,7 +100,7 @@ def _start_step(value: Value, frames: Frames) -> tuple[Run, int]:
     return run, more
 
 
-def _run_whole(run: Run) -> None:
+def _run_whole(run: Run, is_alone: bool = False) -> None:
     """Runs a step whole, and remembers for reads that it did."""
     run.note(None)
     peak = None
@@ -100,7 +110,8 @@ def _run_whole(run: Run) -> None:
     for plan, made in recording.reads:
         plan.step_peak = peak if all(reference() in nodes for reference in made) else None
     recording.reads.clear()
-    beside, roots = _held_with_graph(run.program), run.program.roots
+    roots = run.program.roots
+    beside = [] if is_alone else _held_with_graph(run.program)
     run_for_good(prepare([*roots, *beside]) if beside else run.program)
     if peak is not None:
         for graph in {graph for root in roots for graph in root.graphs}:
@@ -382,6 +393,9 @@ def _read_loss(value: Value, frames: Frames) -> None:
         read([value], frames)
         return
     run, more = _start_step(value, frames)
+    if (problem := run.find_unknown()) is not None and read_first_part(run, problem):
+        read([value], frames)
+        return
     if run.fits(more):
         _run_whole(run)
         return
@@ -483,10 +497,16 @@ def _free(value: Value, nodes: list[Node] | None = None) -> None:
 
 @outside
 def _backward(
-    value: Value, frames: Frames, retain_graph: bool, create_graph: bool, inputs: Any
+    value: Value,
+    frames: Frames,
+    retain_graph: bool,
+    create_graph: bool,
+    inputs: Any,
+    ends: frozenset[Value] | None = None,
 ) -> bool:
     """Adds gradients of tiles, or computes the loss with its graph for PyTorch
-    to differentiate, and is False."""
+    to differentiate, and is False. ``ends`` are where the step was cut of which it is a
+    part, and somebody else frees the graph."""
     if not is_open(value):
         return False
     kept = value.kept
@@ -509,32 +529,38 @@ def _backward(
         return True
     if not retain_graph:
         _drop_kept(value)
-    run, more = _start_step(value, frames)
+    is_part = ends is not None
+    run, more = _start_step(value, frames, is_part)
     run.plan.only_read = False
+    may_cut = not create_graph and inputs is None and (is_part or not retain_graph)
+    may_cut = may_cut and not find_hooked(value)
+    unknown = run.find_unknown() if may_cut else None
+    if unknown is not None and _differentiate_at_cut(value, run, unknown, ends):
+        return True
     if run.fits(more + (_measure_retained(run) if retain_graph else 0)):
-        _run_whole(run)
+        _run_whole(run, is_part)
         return False
     if create_graph:
         run.run_whole("create_graph=True keeps the graph of the whole batch")
-        _run_whole(run)
+        _run_whole(run, is_part)
         return False
 
     hooked = find_hooked(value)
     if hooked and _are_written(hooked, closure([value])):
         run.run_whole("a hook sees the gradient of a tensor that is written to in place")
-        _run_whole(run)
+        _run_whole(run, is_part)
         return False
     if hooked and retain_graph:
         run.run_whole("a hook sees the gradient of a tensor whose graph is to stay")
-        _run_whole(run)
+        _run_whole(run, is_part)
         return False
     if hooked and run.program.writes():
         run.run_whole("a hook sees the gradient of a tensor that running statistics are made of")
-        _run_whole(run)
+        _run_whole(run, is_part)
         return False
     if hooked and inputs is not None:
         run.run_whole("a hook sees a gradient on its way to what inputs= names")
-        _run_whole(run)
+        _run_whole(run, is_part)
         return False
     if hooked:
         nodes = gradient_closure(value)[0]
@@ -546,17 +572,11 @@ def _backward(
             lambda loss, stays, before: _differentiate_part(loss, frames, stays, before),
         )
         if not is_done:
-            run, _ = _start_step(value, frames)
+            run, _ = _start_step(value, frames, is_part)
             run.run_whole("hooks see gradients on both sides of a tensor that has one, too")
-            _run_whole(run)
+            _run_whole(run, is_part)
             return False
-        _free(value, nodes)
-        # Parts that fitted have graphs, which others may have needed.
-        for reference in made:
-            if (output := reference()) is not None and output.tensor is not None:
-                output.tensor = output.tensor.detach()
-                output.free_graph()
-                free_graphs([output])
+        _free_parts(value, nodes, made)
         return True
 
     def split(run: Run) -> None:
@@ -566,13 +586,58 @@ def _backward(
         else:
             _step_for(run, inputs, retain_graph)
 
-    whole = _split_or_read_first(value, run, frames, split)
-    if whole is not None:
-        _run_whole(whole)
+    problem, run = _split_or_read_first(value, run, frames, split, is_part)
+    if problem is not None:
+        if may_cut and _differentiate_at_cut(value, run, problem, ends):
+            return True
+        run.run_whole(problem)
+        _run_whole(run, is_part)
         return False
     if not retain_graph:
         _free(value)
     return True
+
+
+def _differentiate_at_cut(
+    value: Value, run: Run, problem: CompileError, ends: frozenset[Value] | None
+) -> bool:
+    """Adds the gradients of a loss of which only the first part can be in tiles; False
+    where that cannot be. Of a part that was cut at ``ends`` somebody else frees the graph."""
+    held = read_first_part(run, problem, ends or frozenset())
+    nodes = gradient_closure(value)[0]
+    cuts = [lazy for lazy in held if lazy.requires_grad and lazy._value.node in nodes]
+    places = frozenset(lazy._value for lazy in cuts)
+    if not cuts or not all(is_open(place) for place in places):
+        return False
+    if ends is None:
+        _read_beside(value, run.frames)
+    recording.reads.clear()  # no step of the whole follows
+    made = [reference for node in nodes for reference in node.outputs]
+    is_done = differentiate_at_cut(
+        value, cuts, lambda loss, stays, _: _differentiate_part(loss, run.frames, stays, 0, places)
+    )
+    if is_done and ends is None:
+        _free_parts(value, nodes, made)
+    return is_done
+
+
+def _read_beside(value: Value, frames: Frames) -> None:
+    """What else the program holds is known from now on, as after any step; it needs what the
+    parts begin with."""
+    beside = [held for held in held_with([value]) if is_as_recorded(held)]
+    if beside:
+        read(beside, frames)
+
+
+def _free_parts(value: Value, nodes: list[Node], made: list[weakref.ref[Value]]) -> None:
+    """The graph of a loss that was differentiated in parts is gone."""
+    _free(value, nodes)
+    # Parts that fitted have graphs, which others may have needed.
+    for reference in made:
+        if (output := reference()) is not None and output.tensor is not None:
+            output.tensor = output.tensor.detach()
+            output.free_graph()
+            free_graphs([output])
 
 
 def _are_written(values: list[Value], nodes: list[Node]) -> bool:
@@ -609,11 +674,17 @@ def _has_graph(value: Value) -> bool:
     )
 
 
-def _differentiate_part(value: Value, frames: Frames, stays: bool, before: int) -> None:
+def _differentiate_part(
+    value: Value,
+    frames: Frames,
+    stays: bool,
+    before: int,
+    ends: frozenset[Value] = frozenset(),
+) -> None:
     """Adds the gradients of a part of a program to ``.grad``; what it is made of
     ``stays`` for other parts. Hooks held ``before`` bytes beside what is there now."""
     run = start(prepare([value]), "train", frames) if before else None
-    if not _backward(value, frames, True, False, None):
+    if not _backward(value, frames, True, False, None, ends):
         assert value.tensor is not None
         value.tensor.backward(retain_graph=stays)  # type: ignore[no-untyped-call]
         if not stays:
@@ -628,19 +699,19 @@ def _differentiate_part(value: Value, frames: Frames, stays: bool, before: int) 
 
 
 def _split_or_read_first(
-    value: Value, run: Run, frames: Frames, split: Callable[[Run], None]
-) -> Run | None:
+    value: Value, run: Run, frames: Frames, split: Callable[[Run], None], is_part: bool
+) -> tuple[CompileError | None, Run]:
     """Runs a step in tiles. Where it needs numbers of the whole batch that have
     no graph themselves (advantages less their mean), these are computed before,
-    in a forward pass of their own. If neither can be done, says that it runs
-    whole, and is False."""
+    in a forward pass of their own. If neither can be done, returns why, and the run
+    that is left."""
     before = [] if run.plan.splits else _find_numbers(value)
     try:
         if run.plan.reads_first:
             raise CompileError("")
         split(run)
         run.plan.splits = True
-        return None
+        return None, run
     except BudgetError:
         raise  # strictly, no tile fits
     except CompileError as error:
@@ -649,17 +720,16 @@ def _split_or_read_first(
         # Held for as long as they are needed.
         held = [wrap(number) for number in before]
         read([current(number) for number in held], frames)
-        plan, (run, _) = run.plan, _start_step(value, frames)
+        plan, (run, _) = run.plan, _start_step(value, frames, is_part)
         try:
             split(run)
             plan.reads_first = True
-            return None
+            return None, run
         except BudgetError:
             raise
         except CompileError as error:
             problem = problem if problem.message else copy.copy(error)
-    run.run_whole(problem)
-    return run
+    return problem, run
 
 
 def _find_numbers(value: Value) -> list[Value]:

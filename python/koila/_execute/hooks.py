@@ -16,13 +16,14 @@ from torch import Tensor
 
 from koila._capture.closure import gradient_closure
 from koila._capture.frames import Frames
-from koila._capture.recorder import make_leaf, wrap
+from koila._capture.recorder import current, known, wrap
 from koila._capture.thread_recordings import recording
 from koila._capture.values import GradientHook, Node, Value, has_gradient_hooks
 from koila._compiler import has_accumulation_hooks
+from koila._execute.cuts import weigh
 from koila._execute.executor import read
 
-__all__ = ["apply_hooks", "differentiate_at_hooks", "find_hooked"]
+__all__ = ["apply_hooks", "differentiate_at_cut", "differentiate_at_hooks", "find_hooked"]
 
 
 def find_hooked(value: Value) -> list[Value]:
@@ -92,12 +93,9 @@ def differentiate_at_hooks(
             if cut.leaf.grad is None:
                 continue
             gradient, replaced = _call_hooks(cut)
-            own = make_leaf(gradient)
-            # It is there beside what the part takes.
-            own.drawn, own.source = True, cut.value.source
-            with torch.enable_grad():
-                loss: Any = (lazy * wrap(own)).sum()
-            differentiate(loss._value, is_shared, replaced)
+            loss = weigh([lazy], [gradient])
+            del gradient
+            differentiate(loss, is_shared, replaced)
     finally:
         for cut in cuts:
             cut.restore()
@@ -105,6 +103,39 @@ def differentiate_at_hooks(
         # Parts that fitted have computed it with its graph.
         if place.tensor is None:
             place.show(tensor)
+    return True
+
+
+def differentiate_at_cut(
+    value: Value, held: list[Any], differentiate: Callable[[Value, bool, int], None]
+) -> bool:
+    """The same at tensors that have no hooks, of which none is made of another one, and which
+    are known: what comes before them is differentiated once. False if hooks of weights are to
+    see what both parts give."""
+    cuts: list[_Cut] = []
+    try:
+        for lazy in held:
+            place = current(lazy)
+            tensor = known(place)
+            assert place.node is not None and tensor is not None
+            leaf = tensor.detach().requires_grad_()
+            cuts.append(_Cut(place, place.node, leaf, []))
+            place.node, place.tensor = None, leaf
+        before = [node for cut in cuts for node in _nodes_before(cut)]
+        if _are_seen_together([gradient_closure(value)[0], before]):
+            return False
+        differentiate(value, False, 0)
+    finally:
+        for cut in cuts:
+            cut.restore()
+    found = [(lazy, cut.leaf.grad) for lazy, cut in zip(held, cuts, strict=True)]
+    cuts.clear()
+    pairs = [(lazy, gradient) for lazy, gradient in found if gradient is not None]
+    found.clear()
+    if pairs:
+        loss = weigh([lazy for lazy, _ in pairs], [gradient for _, gradient in pairs])
+        pairs.clear()
+        differentiate(loss, False, 0)
     return True
 
 

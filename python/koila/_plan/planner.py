@@ -39,7 +39,16 @@ from koila._errors import BudgetError, CompileError, KoilaWarning, Location
 from koila._operators import registry
 from koila._plan.announce import announce, is_strict, note, restart
 
-__all__ = ["Plan", "Run", "check_budget", "forget", "start"]
+__all__ = ["Cut", "Plan", "Run", "check_budget", "forget", "start"]
+
+
+@dataclass(frozen=True)
+class Cut:
+    """The call behind which a program is cut, and the dims that are samples of each result
+    that is handed on there."""
+
+    place: int
+    dims: tuple[tuple[int, ...], ...]
 
 
 @dataclass
@@ -56,6 +65,9 @@ class Plan:
     only_read: bool = False  # a loss that was read and not differentiated
     splits: bool = False  # as it is
     reads_first: bool = False  # once numbers of the whole batch are there
+    # Where it is cut, since what follows is in no tiles; None where no place will do.
+    cut: Cut | None = None
+    is_cut_known: bool = False
     # What the step needs that followed, with the graph that it leaves.
     step_peak: int | None = None
     whole: int | None = None  # bytes of a trace that has few of what was named
@@ -250,14 +262,26 @@ class Run:
     def _trace(self, trains: bool) -> Traced:
         """Runs a few samples. What they take nobody knows before: it is measured."""
         with memory.CountedMemory() as counted:
-            found = trace(self.program, self.batch, trains, self.plan.varying, self._may_be_whole)
+            found = trace(
+                self.program,
+                self.batch,
+                trains,
+                self.plan.varying,
+                self._may_be_whole,
+                self._traces_whole(),
+            )
         self.plan.trace_bytes = counted.get_peak()
         return found
 
     def _way(self) -> tuple[Any, ...]:
         """What the program is traced for beside its numbers: what follows from one trace
         is no answer about another."""
-        return self.batch, self._may_be_whole
+        return self.batch, self._may_be_whole, self._traces_whole()
+
+    def _traces_whole(self) -> bool:
+        """Whether a trace may run all of it: what nothing but its figure is asked of, since
+        it is in no tiles."""
+        return self._may_be_whole and self.plan.is_cut_known and self.plan.cut is None
 
     @functools.cached_property
     def _may_be_whole(self) -> bool:
@@ -319,6 +343,19 @@ class Run:
         peak = self.report()["peak_bytes"]
         return None if peak is None else int(peak) + self.resident + self.beside
 
+    def find_unknown(self) -> CompileError | None:
+        """Why it is not known what the whole batch needs, if that may be more than there is."""
+        if self.batch == 0:
+            return None
+        try:
+            if self.peak() is not None:
+                return None
+            problem = CompileError("its shapes are not known")
+        except CompileError as error:
+            problem = _bare(error)
+        rough = _INSIDE * self._rough()
+        return problem if rough > self._current_budget(rough) else None
+
     def fits(self, more: int = 0) -> bool:
         """Whether the whole batch, and ``more`` bytes, fit the budget; announces
         where koila cannot tell."""
@@ -326,12 +363,12 @@ class Run:
             return True
         try:
             peak = self.peak()
-            text, place = "its shapes are not known", None
-        except CompileError as error:
-            peak, (text, place) = None, explain(error, self.program)
+        except CompileError:
+            peak = None
         if peak is None:
-            rough = _INSIDE * self._rough()
-            if rough > self._current_budget(rough):
+            problem = self.find_unknown()
+            if problem is not None:
+                text, place = explain(problem, self.program)
                 self.announce(
                     "koila cannot tell how much memory this needs, so nothing protects it: " + text,
                     place,
