@@ -282,18 +282,21 @@ LogicalResult BackwardSplitter::collect() {
   });
   if (reads.wasInterrupted())
     return failure();
-  // What interleaves the batch runs whole, and rows begin anew behind it.
+  // What interleaves the batch runs whole, also beside the path, and rows begin
+  // anew behind it.
   BatchAnalysis::Operations interleaved;
   for (size_t known = 1; known != interleaved.size();) {
     known = interleaved.size();
     batch.emplace(function, dims, symbol, BatchAnalysis::Barriers::Cut,
                   interleaved);
-    for (Operation *op : onPath)
-      if (llvm::any_of(op->getResults(), [&](Value value) {
-            return batch->lookup(value).isInner();
-          }))
-        interleaved.insert(op);
+    auto isInner = [&](Value value) { return batch->lookup(value).isInner(); };
+    for (Operation &op : function.getFunctionBody().front())
+      if (llvm::any_of(op.getResults(), isInner) &&
+          llvm::none_of(op.getOperands(), isInner))
+        interleaved.insert(&op);
   }
+  for (Operation *op : interleaved)
+    op->setAttr(kWholeSegmentAttr, builder.getUnitAttr());
   for (Operation *op : onPath) {
     bool isApart = true;
     for (Value value : op->getResults()) {

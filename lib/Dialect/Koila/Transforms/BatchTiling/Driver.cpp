@@ -343,6 +343,10 @@ TiledFunction::create(FunctionOpInterface function, StringRef batchSymbol,
   bool trains = runsBackward(function);
   if (trains)
     decomposeWeightedMeans(function);
+  // Of a forward pass alone, layers in training mode are a sum and a product
+  // like any other; in a step it is tried first whether they need be.
+  else if (statistics == StatisticsMode::Exact)
+    decomposeBatchNorms(function);
   expandSelectedMeans(function);
   RecomputeFigures figures;
   std::unique_ptr<PlannedFunction> planned =
