@@ -116,6 +116,8 @@ def _meets_outer(program: Program, place: int, dim: int, batch: int) -> bool | N
         count += len(node.call.metas)
         if mine is None:
             continue
+        if getattr(node.call.function, "__name__", "") in _SPLITTING:
+            return _is_split_outer(node.call.metas[0].shape, extent, mine, batch)
         for entry, value in inputs:
             found = _dim_of(value.meta, extent, mine)
             if entry not in known and entry < 0 and found is not None:
@@ -123,6 +125,19 @@ def _meets_outer(program: Program, place: int, dim: int, batch: int) -> bool | N
     return None
 
 
+def _is_split_outer(shape: tuple[int, ...], extent: int, dim: int, batch: int) -> bool | None:
+    """Of a dim that a view makes several of."""
+    product = 1
+    for place in range(dim, len(shape)):
+        if shape[place] == batch:
+            return product > 1
+        product *= shape[place]
+        if product >= extent:
+            return None
+    return None
+
+
+_SPLITTING = ("view", "reshape", "unflatten")
 # What puts tensors, or copies of one, one behind the other; and what makes one dim of two.
 _OUTER = ("cat", "concat", "concatenate", "vstack", "stack", "repeat", "tile")
 _JOINING = ("view", "reshape", "flatten", "repeat_interleave")

@@ -139,13 +139,15 @@ def trace(
     varying: frozenset[int] = frozenset(),
     may_be_whole: bool = True,
     traces_whole: bool = False,
+    has_room: Callable[[float], bool] = lambda _: True,
 ) -> Traced:
     """Traces the program on a few samples and compares it on another number.
 
     If it ``trains``, the first root is the loss. Numbers at ``varying`` are
     arguments. Where no few samples will do, all of what nobody named a batch is run,
     if there is memory for it (``may_be_whole``), and in the end of that, too, if asked for
-    (``traces_whole``). Raises CompileError, with the
+    (``traces_whole``). More samples are tried if there is room for so many times what the
+    first took (``has_room``). Raises CompileError, with the
     recorded line, where PyTorch cannot trace it or where it depends on the number of
     samples in a way that no trace follows.
     """
@@ -153,6 +155,8 @@ def trace(
     ways = _list_ways(program, batch, trains, tuple(sorted(varying)), may_be_whole)
     last = _list_whole(program, trains, tuple(sorted(varying))) if batch and traces_whole else ()
     for recorded in itertools.chain(ways, last):
+        if recorded.few[0] > _FEW[0][0] and not has_room(recorded.few[0] / _FEW[0][0]):
+            continue
         try:
             return _trace(recorded, problem if recorded.is_whole else None)
         except Exception as caught:  # torch raises of every type here
@@ -226,11 +230,12 @@ def find_sample_dims(program: Program, batch: int) -> dict[tuple[int, int], tupl
             most = recorded.shapes
     found = {}
     for position, shapes in most.items():
-        for index, (mine, meta) in enumerate(
-            zip(shapes, program.nodes[position].call.metas, strict=True)
-        ):
-            pairs = zip(mine, meta.shape, strict=True)
-            found[position, index] = tuple(dim for dim, (a, b) in enumerate(pairs) if a != b)
+        whole = [meta.shape for meta in program.nodes[position].call.metas]
+        if [len(shape) for shape in whole] != [len(shape) for shape in shapes]:
+            break  # a list with a tensor for each sample
+        for index, pair in enumerate(zip(shapes, whole, strict=True)):
+            extents = enumerate(zip(*pair, strict=True))
+            found[position, index] = tuple(dim for dim, (few, all_) in extents if few != all_)
     return found
 
 

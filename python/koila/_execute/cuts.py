@@ -91,9 +91,13 @@ def _find_cut(
 
 
 def _find_named(error: CompileError, run: Run) -> Node | None:
-    """The last call that an error names."""
-    positions = find_positions(error, run.program)
-    return run.program.nodes[positions[-1]] if positions else None
+    """The last call that an error names; of one that names none, the first that runs
+    Python of the user's."""
+    nodes = run.program.nodes
+    if positions := find_positions(error, run.program):
+        return nodes[positions[-1]]
+    own = (node for node in nodes if getattr(node.call.function, "runs_python", False))
+    return next(own, None)
 
 
 def weigh(lazy: list[Any], gradients: list[Tensor]) -> Value:
@@ -182,8 +186,12 @@ class _Places:
         return [2 * held + total - sum_ for held, sum_ in zip(handed_on, made, strict=False)]
 
     def _find_refused(self) -> set[int]:
-        """The places behind which something is written that was handed on there."""
+        """The places behind which something is written that was handed on there, or is
+        differentiated, which needs the graph of what comes before."""
         refused: set[int] = set()
+        for position, node in enumerate(self._nodes):
+            if node.call.differentiates:
+                refused.update(range(position))
         for (position, _), (values, end) in self._read.items():
             for value in values:
                 writes = self._writes.get(self._aliases.of(value), ())

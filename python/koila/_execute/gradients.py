@@ -537,6 +537,8 @@ def _backward(
     unknown = run.find_unknown() if may_cut else None
     if unknown is not None and _differentiate_at_cut(value, run, unknown, ends):
         return True
+    if not is_open(value):
+        return False
     if run.fits(more + (_measure_retained(run) if retain_graph else 0)):
         _run_whole(run, is_part)
         return False
@@ -563,6 +565,7 @@ def _backward(
         _run_whole(run, is_part)
         return False
     if hooked:
+        _read_beside(value, frames)
         nodes = gradient_closure(value)[0]
         made = [reference for node in nodes for reference in node.outputs]
         is_done = differentiate_at_hooks(
@@ -590,6 +593,8 @@ def _backward(
     if problem is not None:
         if may_cut and _differentiate_at_cut(value, run, problem, ends):
             return True
+        if not is_open(value):
+            return False
         run.run_whole(problem)
         _run_whole(run, is_part)
         return False
@@ -607,11 +612,13 @@ def _differentiate_at_cut(
     nodes = gradient_closure(value)[0]
     cuts = [lazy for lazy in held if lazy.requires_grad and lazy._value.node in nodes]
     places = frozenset(lazy._value for lazy in cuts)
-    if not cuts or not all(is_open(place) for place in places):
+    if not cuts:
         return False
     if ends is None:
         _read_beside(value, run.frames)
     recording.reads.clear()  # no step of the whole follows
+    if not all(map(is_open, places)):
+        return False  # what was read had to run with its graph
     made = [reference for node in nodes for reference in node.outputs]
     is_done = differentiate_at_cut(
         value, cuts, lambda loss, stays, _: _differentiate_part(loss, run.frames, stays, 0, places)
@@ -623,9 +630,9 @@ def _differentiate_at_cut(
 
 def _read_beside(value: Value, frames: Frames) -> None:
     """What else the program holds is known from now on, as after any step; it needs what the
-    parts begin with."""
+    parts begin with. Not what writes to something: that runs once, as a whole."""
     beside = [held for held in held_with([value]) if is_as_recorded(held)]
-    if beside:
+    if beside and not prepare(beside, graph=False).writes(statistics=False):
         read(beside, frames)
 
 

@@ -140,5 +140,6 @@ def _applier(cls: Any) -> Callable[..., Any]:
             return _apply(cls, *args, **kwargs)
 
         call.__name__ = cls.__name__
+        call.runs_python = True  # type: ignore[attr-defined]
         _appliers[cls] = call
     return _appliers[cls]

@@ -7,6 +7,7 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -174,6 +175,7 @@ def _index(func: Any, args: Any, kwargs: Any) -> Any:
     a tile: of what has no graph they are picked now."""
     target = args[0]
     if func is Tensor.__getitem__:
+        args = target, _as_tensors(args[1])
         selected = select(args, kwargs)
         if selected is not None:
             return selected
@@ -189,6 +191,16 @@ def _index(func: Any, args: Any, kwargs: Any) -> Any:
         ):
             return take_rows(func, args, kwargs)
     return call(func, args, kwargs)
+
+
+def _as_tensors(index: Any) -> Any:
+    """An index in which positions and masks from NumPy are tensors: what they are is no part
+    of the program then."""
+    if isinstance(index, tuple):
+        return tuple([_as_tensors(item) for item in index])
+    if isinstance(index, np.ndarray) and index.ndim and index.dtype.kind in "bil":
+        return torch.from_numpy(np.array(index))
+    return index
 
 
 def _picks_samples(func: Any, args: Any, kwargs: Any, dim: int) -> bool:

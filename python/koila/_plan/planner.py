@@ -244,34 +244,45 @@ class Run:
 
     def traced(self) -> Traced:
         trains = self.mode == "train"
-        found = _remember(
-            self.plan.traced,
-            (self._numbers(), trains, *self._way()),
-            lambda: self._trace(trains),
-        )
+        try:
+            return _remember(
+                self.plan.traced,
+                (self._numbers(), trains, *self._way()),
+                lambda: self._trace(trains),
+            )
+        finally:
+            self._say_trace()
+
+    def _say_trace(self) -> None:
         taken, self.plan.trace_bytes = self.plan.trace_bytes, 0
-        if taken > max(self.budget - self.resident, _LEAST_TRACE):
+        if taken > self._most_trace:
             self.announce(
                 "to plan it the first step ran a few samples, which took "
                 f"{memory.format_bytes(self.resident + taken)} of "
                 f"{memory.format_bytes(self.budget)}; later ones do not",
                 None,
             )
-        return found
+
+    @property
+    def _most_trace(self) -> int:
+        """Bytes that a trace may take."""
+        return max(self.budget - self.resident, _LEAST_TRACE)
 
     def _trace(self, trains: bool) -> Traced:
         """Runs a few samples. What they take nobody knows before: it is measured."""
         with memory.CountedMemory() as counted:
-            found = trace(
-                self.program,
-                self.batch,
-                trains,
-                self.plan.varying,
-                self._may_be_whole,
-                self._traces_whole(),
-            )
-        self.plan.trace_bytes = counted.get_peak()
-        return found
+            try:
+                return trace(
+                    self.program,
+                    self.batch,
+                    trains,
+                    self.plan.varying,
+                    self._may_be_whole,
+                    self._traces_whole(),
+                    lambda few: few * counted.get_peak() <= self._most_trace,
+                )
+            finally:
+                self.plan.trace_bytes = counted.get_peak()
 
     def _way(self) -> tuple[Any, ...]:
         """What the program is traced for beside its numbers: what follows from one trace
@@ -287,12 +298,11 @@ class Run:
     def _may_be_whole(self) -> bool:
         """Whether a trace may run all that has none of the batches that were named.
         Asked once: what ran is gone."""
-        most = max(self.budget - self.resident, _LEAST_TRACE)
-        if self._rough() <= most:
+        if self._rough() <= self._most_trace:
             return True
         if self.plan.whole is None:
             self.plan.whole = whole_bytes(self.program, self.batch)
-        return self.plan.whole <= most
+        return self.plan.whole <= self._most_trace
 
     def take(self) -> list[Any]:
         """The arguments of the traced program."""
