@@ -629,6 +629,8 @@ def _replay(module: nn.Module, recorded: _Recorded, arguments: tuple[Tensor, ...
 def _cast_as_inside(call: Call, args: Any) -> Any:
     """Arguments in the type in which autocast computes the result."""
     dtype = None if call.autocast is None else call.autocast[1]
+    if call.function is batch_norm:
+        return args  # whose weights and statistics stay as they are
     if all(meta.dtype != dtype for meta in call.metas):
         return args
 

@@ -131,6 +131,8 @@ _DEFAULT = "the default dtype is not float32"
 _INSIDE = 4
 # A trace of a few samples takes about as much.
 _LEAST_TRACE = 64 << 10
+# Results of such a part of the budget are not worth a word.
+_FEW_RESULTS = 64
 # So close to it what is not exact is not taken to fit.
 _CLOSE = 1.25
 
@@ -432,7 +434,7 @@ class Run:
         the tile rests on are not exact, or where even the least are too much
         (``or_raise``: then BudgetError)."""
         self.copied = self.traced().copied_bytes(self.program)
-        left = self.budget - self.resident - self.beside - self.copied
+        left = self._left
         attempts = [(self.grads, left)]
         if "auto" not in self.budgets and not or_raise:
             # A budget of the user's is for what a step needs beside what plain
@@ -443,9 +445,12 @@ class Run:
         for grads, budget in attempts:
             self.apart = budget - left
             try:
-                return self._compile_within(grads, max(budget, 0))
+                made = self._compile_within(grads, max(budget, 0))
             except BudgetError as error:
                 problem = _bare(error)
+                continue
+            self._say_results(made)
+            return made
         assert problem is not None
         if or_raise:
             raise _bare(problem)  # not what this frame holds: that would be a cycle
@@ -464,6 +469,26 @@ class Run:
             known,
         )
         return self._compile_within(attempts[-1][0], problem.smallest_budget)
+
+    def _say_results(self, made: Compiled) -> None:
+        """Says that results which the program holds are there beside the budget: they are
+        no part of it, and no reason to refuse anything."""
+        peak = made.report["peak_bytes"]
+        need = 0 if peak is None else peak + self.budget - self._left
+        # A loss and a few numbers are none.
+        least = self.budget + self.budget // _FEW_RESULTS
+        if need > least and not is_strict():
+            self.announce(
+                f"results that the program holds are there beside the budget of "
+                f"{memory.format_bytes(self.budget)}: with them it takes "
+                f"{memory.format_bytes(need)}",
+                None,
+            )
+
+    @property
+    def _left(self) -> int:
+        """Bytes of the budget for what the program does itself."""
+        return self.budget - self.resident - self.beside - self.copied
 
     def _compile_within(self, grads: str, budget: int) -> Compiled:
         key = (self.mode, grads, self._numbers(), torch.get_num_threads(), *self._way())
