@@ -434,6 +434,8 @@ class _Recorded:
         ]
         self.extents = extents  # what is so long in shapes is as long as the batch
         self.few = few
+        # What is given may be written to.
+        self.writes = any(node.call.writes for node in program.nodes)
         self.is_whole = False  # also of what was named a batch
         # Those of the results of each call, where they are asked for.
         self.shapes: dict[int, list[torch.Size]] | None = None
@@ -512,8 +514,8 @@ class _Recorded:
                 if _is_channels_last(leaf.meta):
                     dense = dense.contiguous(memory_format=torch.channels_last)
                 tensor = dense
-            else:
-                tensor = tensor.clone()  # it may be written to
+            elif self.writes:
+                tensor = tensor.clone()
             if index in self.orders:
                 tensor = tensor.permute(self.orders[index]).contiguous()
             if grads and _is_differentiated(leaf):

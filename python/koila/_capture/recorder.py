@@ -450,7 +450,7 @@ def _write_anew(
     if type(target) is not _face or call.writes != {0} or call.same != (0,):
         return None
     old = target._value
-    if old is not inputs[0] or old.node is not None or old.views is not None or is_open(old):
+    if old is not inputs[0] or old.node is not None or is_open(old) or _has_held_views(old):
         return None
     if old.meta.requires_grad and not torch.is_grad_enabled():
         return None  # it keeps its graph
@@ -471,6 +471,12 @@ def _write_anew(
         return None
     assign(target, new)
     return target
+
+
+def _has_held_views(value: Value) -> bool:
+    """Whether the program has views of its memory, which see what is written."""
+    others = (reference() for reference in value.views or ())
+    return any(other is not None and other is not value and other.is_held() for other in others)
 
 
 def _is_scalar(entry: Any) -> bool:

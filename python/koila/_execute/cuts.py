@@ -9,6 +9,7 @@ a loss over embeddings whose gradient is cached: Gao et al. 2021, arXiv:2101.069
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -24,7 +25,7 @@ from koila._capture.values import Node, Value, read_sizes
 from koila._errors import BudgetError, CompileError
 from koila._plan.planner import Cut, Run
 
-__all__ = ["find_cut", "weigh"]
+__all__ = ["find_cut", "make_gradients", "weigh"]
 
 # Of fewer samples a few tell nothing.
 _FEWEST = 4
@@ -113,6 +114,17 @@ def weigh(lazy: list[Any], gradients: list[Tensor]) -> Value:
             product = (tensor * wrap(own)).sum()
             total = product if total is None else total + product
     return total._value  # type: ignore[no-any-return]
+
+
+def make_gradients(lazy: list[Any]) -> list[Tensor]:
+    """Gradients of recorded tensors, as good as any: neither zero nor equal."""
+    metas = [tensor._value.meta for tensor in lazy]
+    return [
+        torch.linspace(0.5, 1.5, math.prod(meta.shape), dtype=meta.dtype, device=meta.device).view(
+            meta.shape
+        )
+        for meta in metas
+    ]
 
 
 def _find_problem(run: Run) -> CompileError | None:

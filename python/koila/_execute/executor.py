@@ -10,7 +10,6 @@ import contextlib
 import copy
 import functools
 import itertools
-import math
 import weakref
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, ParamSpec, TypeVar
@@ -29,7 +28,7 @@ from koila._capture.thread_recordings import recording
 from koila._capture.values import Call, Group, Meta, Node, Value, is_open
 from koila._compiler import Compiled
 from koila._errors import BudgetError, CompileError, KoilaError
-from koila._execute.cuts import find_cut, weigh
+from koila._execute.cuts import find_cut, make_gradients, weigh
 from koila._execute.errors import as_eager
 from koila._execute.numpy_memory import check_lent
 from koila._execute.views import has_base_in, settle_views
@@ -37,6 +36,7 @@ from koila._interrupt import held_back
 from koila._plan.planner import Run, start
 
 __all__ = [
+    "by_step",
     "check_split",
     "held_with",
     "is_as_recorded",
@@ -405,16 +405,25 @@ def _start_first_read(values: list[Value], frames: Frames) -> Run:
 def _start_first_step(values: list[Value], frames: Frames) -> Run:
     """A run that is to differentiate values with the gradients that they get."""
     lazy = [wrap(value) for value in values if value.meta.requires_grad]
-    metas = [tensor._value.meta for tensor in lazy]
     with ordinary():
-        # As good as any for a trace: neither zero nor equal.
-        gradients = [
-            torch.linspace(
-                0.5, 1.5, math.prod(meta.shape), dtype=meta.dtype, device=meta.device
-            ).view(meta.shape)
-            for meta in metas
-        ]
+        gradients = make_gradients(lazy)
     return start(prepare([weigh(lazy, gradients)]), "train", frames)
+
+
+# Who computes values by the training step that they may be part of.
+by_step: list[Callable[[list[Value], Frames], bool]] = []
+
+
+def _compile_forward(run: Run, values: list[Value]) -> Compiled | None:
+    """The tiles of a forward pass; None where it fits no budget, and a step has found the
+    values in less, which makes again what it needs."""
+    check_split(run)
+    try:
+        return run.compile(or_raise=True)
+    except BudgetError:
+        if any(read_in(values, run.frames) for read_in in by_step):
+            return None
+    return run.compile()
 
 
 def _read(asked: list[Value], frames: Frames) -> None:
@@ -479,8 +488,11 @@ def _read(asked: list[Value], frames: Frames) -> None:
     else:
         more = len(program.roots) > len(values)
         try:
-            check_split(run)
-            compiled = run.compile(or_raise=more)
+            if more:
+                check_split(run)
+            compiled = run.compile(or_raise=True) if more else _compile_forward(run, values)
+            if compiled is None:
+                return
         except CompileError as error:
             if more:
                 # What is held beside it may be the reason.
@@ -513,8 +525,9 @@ def _read_alone(values: list[Value], frames: Frames) -> None:
     compiled: Compiled | None = None
     if unknown is None and not run.fits():
         try:
-            check_split(run)
-            compiled = run.compile()
+            compiled = _compile_forward(run, values)
+            if compiled is None:
+                return
         except BudgetError:
             raise  # strictly, no tile fits
         except CompileError as error:

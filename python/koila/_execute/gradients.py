@@ -24,8 +24,10 @@ from koila._capture.thread_recordings import recording
 from koila._capture.values import Node, Value, has_gradient_hooks, hash_of, is_direct, is_open
 from koila._compiler import Compiled, has_accumulation_hooks
 from koila._errors import BudgetError, CompileError, KoilaError
+from koila._execute.cuts import make_gradients, weigh
 from koila._execute.errors import as_eager
 from koila._execute.executor import (
+    by_step,
     check_split,
     held_with,
     is_as_recorded,
@@ -188,6 +190,26 @@ def _step_beside_grads(run: Run, or_raise: bool = False) -> dict[int, Tensor]:
         return step.finish(results, gradients)
     finally:
         traced.release()
+
+
+def _read_by_step(values: list[Value], frames: Frames) -> bool:
+    """Computes values by a training step, whose gradients are of no use: where layers make
+    what they need again, it takes less than a forward pass that keeps it."""
+    lazy = [wrap(value) for value in values if value.meta.requires_grad]
+    if not lazy or any(tensor._value.meta.dtype.is_complex for tensor in lazy):
+        return False
+    loss = weigh(lazy, make_gradients(lazy))
+    run = start(prepare([loss, *values]), "train", frames)
+    try:
+        check_split(run, is_step=True)
+        _refuse_inputs(run)
+        _step_beside_grads(run, or_raise=True)
+    except CompileError:
+        return False
+    return True
+
+
+by_step.append(_read_by_step)
 
 
 def _step_into_grads(run: Run, retain_graph: bool) -> None:
@@ -535,10 +557,12 @@ def _backward(
     may_cut = not create_graph and inputs is None and (is_part or not retain_graph)
     may_cut = may_cut and not find_hooked(value)
     unknown = run.find_unknown() if may_cut else None
-    if unknown is not None and _differentiate_at_cut(value, run, unknown, ends):
-        return True
-    if not is_open(value):
-        return False
+    if unknown is not None:
+        if _differentiate_at_cut(value, run, unknown, ends):
+            return True
+        if not is_open(value):
+            return False
+        run, more = _start_step(value, frames, is_part)
     if run.fits(more + (_measure_retained(run) if retain_graph else 0)):
         _run_whole(run, is_part)
         return False
@@ -591,10 +615,12 @@ def _backward(
 
     problem, run = _split_or_read_first(value, run, frames, split, is_part)
     if problem is not None:
-        if may_cut and _differentiate_at_cut(value, run, problem, ends):
-            return True
-        if not is_open(value):
-            return False
+        if may_cut:
+            if _differentiate_at_cut(value, run, problem, ends):
+                return True
+            if not is_open(value):
+                return False
+            run, _ = _start_step(value, frames, is_part)
         run.run_whole(problem)
         _run_whole(run, is_part)
         return False
@@ -609,19 +635,22 @@ def _differentiate_at_cut(
     """Adds the gradients of a loss of which only the first part can be in tiles; False
     where that cannot be. Of a part that was cut at ``ends`` somebody else frees the graph."""
     held = read_first_part(run, problem, ends or frozenset())
+    frames = run.frames
+    # The program is of no more use, and holds what it begins with.
+    run.program = Program([], [])
     nodes = gradient_closure(value)[0]
     cuts = [lazy for lazy in held if lazy.requires_grad and lazy._value.node in nodes]
     places = frozenset(lazy._value for lazy in cuts)
     if not cuts:
         return False
     if ends is None:
-        _read_beside(value, run.frames)
+        _read_beside(value, frames)
     recording.reads.clear()  # no step of the whole follows
     if not all(map(is_open, places)):
         return False  # what was read had to run with its graph
     made = [reference for node in nodes for reference in node.outputs]
     is_done = differentiate_at_cut(
-        value, cuts, lambda loss, stays, _: _differentiate_part(loss, run.frames, stays, 0, places)
+        value, cuts, lambda loss, stays, _: _differentiate_part(loss, frames, stays, 0, places)
     )
     if is_done and ends is None:
         _free_parts(value, nodes, made)
