@@ -175,6 +175,23 @@ class Hooks(unittest.TestCase):
                         self.assertEqual(found[2], [])
                         self.assertIsNotNone(koila.last().tile)
 
+    def test_another_loss_of_a_hidden_tensor(self):
+        """The first pass frees the graph before the hook; the second finds none, and not that
+        of a part."""
+        for budget in (None, WHOLE, TILED):
+            planner.forget()
+            model = Model().double()
+            x, y = (X, Y) if budget is None else koila.lazy(X, Y, batch=0, budget=budget)
+            out = model(x)
+            out.register_hook(lambda given: given * 2)
+            first, second = F.cross_entropy(out, y), out.square().mean()
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                first.backward()
+                self.assertGreater(second.item(), 0)
+                with self.assertRaisesRegex(RuntimeError, "second time"):
+                    second.backward()
+
     def test_of_what_inputs_names(self):
         """`backward(inputs=...)` calls them, too."""
         results = []

@@ -19,6 +19,7 @@ from torch.utils.checkpoint import checkpoint
 
 import koila
 from koila._lazy import checkpoints
+from memory_counter import peak_of
 
 COUNT, CLASSES = 24, 5
 RTOL, ATOL = 1e-9, 1e-11
@@ -467,7 +468,7 @@ class Statistics(unittest.TestCase):
                 self.check(functools.partial(script, context=context), part=0.4)
 
     def test_forward_alone(self):
-        """Without a loss, too, each call counts once; layers run whole between tiles."""
+        """Without a loss, too, each call counts once."""
 
         def script(model, batches):
             x, _ = batches()
@@ -481,6 +482,34 @@ class Statistics(unittest.TestCase):
             batches.tiled()
 
         self.check(script, part=0.4)
+
+    def test_forward_alone_in_its_bytes(self):
+        """Of the statistics a tile gives its part; between layers one result is kept, and
+        where that is too much it is made again, as in a step."""
+        x, _ = make_batch()
+
+        def run(budget):
+            model = make_model()
+            for weight in model.parameters():
+                weight.grad = torch.zeros_like(weight)
+
+            def read():
+                given = x if budget is None else koila.lazy(x, batch=0, budget=budget)
+                return model(given).tolist()
+
+            peak, found = peak_of(read)
+            return peak, torch.tensor(found), state_of(model)
+
+        plain, wanted, state = run(None)
+        for share in (0.75, 0.5, 0.35):
+            with self.subTest(share=share), warnings.catch_warnings():
+                warnings.simplefilter("error", koila.KoilaWarning)
+                budget = int(plain * share)
+                peak, found, left = run(budget)
+                self.assertIsNotNone(koila.last().tile)
+                self.assertLessEqual(peak, budget)
+                torch.testing.assert_close(found, wanted, rtol=RTOL, atol=ATOL)
+                self.assertEqual(differences(left, state), [])
 
     def test_read_before_several_losses(self):
         """What is read of the first has updated the statistics, and the step has not."""

@@ -359,6 +359,27 @@ def info_nce_behind_norms():
 
 
 @case
+def joined_crops():
+    """Joined before a network with normalisations, and parted behind it."""
+
+    class Joined(nn.Module):
+        def __init__(self):
+            super().__init__()
+            layers = nn.Linear(10, 16), nn.BatchNorm1d(16), nn.ReLU(True), nn.Linear(16, 6)
+            self.tower = nn.Sequential(*layers, nn.BatchNorm1d(6))
+
+        def forward(self, one: Tensor, other: Tensor) -> Tensor:
+            rows = F.normalize(self.tower(torch.cat([one, other])), dim=1)
+            n = one.shape[0]
+            likeness = rows @ rows.t() / 0.3
+            likeness = likeness - 1e9 * torch.eye(2 * n, dtype=rows.dtype)
+            target = torch.cat([torch.arange(n) + n, torch.arange(n)])
+            return F.cross_entropy(likeness, target)
+
+    return Joined(), views
+
+
+@case
 def barlow_twins():
     class Barlow(Contrastive):
         def loss(self, one: Tensor, other: Tensor) -> Tensor:

@@ -54,6 +54,8 @@ __all__ = [
     "verify",
 ]
 
+# So often a program is cut, for one read.
+_MOST_CUTS = 6
 # So many reads before a step are remembered.
 _MOST_READS = 64
 
@@ -378,11 +380,13 @@ def read_alone(value: Value, frames: Frames) -> Tensor:
 
 
 def read_first_part(
-    run: Run, problem: CompileError, ends: frozenset[Value] = frozenset()
+    run: Run, problem: CompileError, ends: frozenset[Value] = frozenset(), depth: int = 0
 ) -> list[Any]:
     """Computes what the calls of a program that can be in tiles hand on to the others, where
     it is not in tiles as a whole; what is returned holds it. Empty where no place will do.
-    ``ends`` are where the program was cut before."""
+    ``ends`` are where the program was cut before, ``depth`` how often."""
+    if depth == _MOST_CUTS:
+        return []
     start_first = _start_first_step if run.mode == "train" else _start_first_read
     values = find_cut(run, problem, lambda found: start_first(found, run.frames), ends)
     held = [wrap(value) for value in values]
@@ -392,7 +396,12 @@ def read_first_part(
         place = 0 if run.plan.cut is None else run.plan.cut.place
         before = set(run.program.nodes[: place + 1])
         beside = [value for value in held_with(unknown) if value.node in before]
-        _read_alone([*unknown, *beside], run.frames)
+        if not {*unknown, *beside}.issuperset(run.program.roots):
+            _read_alone([*unknown, *beside], run.frames, depth + 1)
+        elif run.mode != "train":
+            return []  # it is all that is asked for
+        else:
+            _read_alone(unknown, run.frames, depth + 1)
     elif run.mode != "train":
         return []  # nothing is left to be computed before
     return held
@@ -517,7 +526,7 @@ def _fits_step(run: Run) -> bool:
     return peak is not None and peak <= run.budget
 
 
-def _read_alone(values: list[Value], frames: Frames) -> None:
+def _read_alone(values: list[Value], frames: Frames, depth: int = 0) -> None:
     program = prepare(values, graph=False)
     run = start(program, "inference", frames)
     unknown = run.find_unknown()
@@ -532,8 +541,8 @@ def _read_alone(values: list[Value], frames: Frames) -> None:
             raise  # strictly, no tile fits
         except CompileError as error:
             problem = copy.copy(error)
-    if problem is not None and (first := read_first_part(run, problem)):
-        _read_alone(values, frames)
+    if problem is not None and (first := read_first_part(run, problem, depth=depth)):
+        _read_alone(values, frames, depth + 1)
         del first
         return
     if compiled is not None:

@@ -1,0 +1,118 @@
+"""Steps through koila.lazy in which tensors have each sample more than once in one dim: masks
+and labels over x.view(B * T, C), or over two crops that are joined."""
+
+import unittest
+
+import torch
+from lazy_steps import Steps
+from torch import nn
+from torch.nn import functional as F
+
+from koila._capture.copies import Copies
+from koila._capture.values import Meta
+
+COUNT, TIME, WIDTH = 24, 5, 12
+
+
+def make_model():
+    torch.manual_seed(0)
+    return nn.ModuleDict(
+        {
+            "low": nn.Sequential(nn.Linear(WIDTH, 96), nn.Tanh(), nn.Linear(96, WIDTH)),
+            "attention": nn.MultiheadAttention(WIDTH, 3, dropout=0.2, batch_first=True),
+            "high": nn.Linear(WIDTH, 4),
+        }
+    ).double()
+
+
+def make_sequences():
+    torch.manual_seed(1)
+    scale = torch.linspace(0.3, 2, COUNT, dtype=torch.float64)[:, None, None]
+    x = torch.randn(COUNT, TIME, WIDTH, dtype=torch.float64) * scale
+    return x, torch.randint(4, (COUNT, TIME))
+
+
+def make_rows():
+    x, t = make_sequences()
+    return x[:, 0].contiguous(), t[:, 0].contiguous()
+
+
+def rows_of_sequences(m, x, t):
+    rows = F.dropout(m["low"](x.view(-1, WIDTH)), 0.3)
+    return F.cross_entropy(m["high"](rows), t.view(-1))
+
+
+def two_crops(m, x, t):
+    """Each sample is there twice, all of them before the second time."""
+    both = F.dropout(m["low"](torch.cat([x, 2 * x])), 0.3)
+    one, two = m["high"](both).chunk(2)
+    return F.cross_entropy(one, t) + F.mse_loss(two, one.detach())
+
+
+def in_turns(m, x, t):
+    both = F.dropout(m["low"](x.repeat_interleave(2, dim=0)), 0.3)
+    return F.cross_entropy(m["high"](both), t.repeat_interleave(2))
+
+
+def domains(m, x, t):
+    """Labels that a plain call makes."""
+    both = torch.cat([x, x.square()])
+    labels = torch.cat([torch.ones(len(x)), torch.zeros(len(x))]).double()
+    scores = m["high"](m["low"](both))[:, 0]
+    return F.binary_cross_entropy_with_logits(scores, labels)
+
+
+def attention(m, x, t):
+    """Its weights are there for each head of each sample."""
+    out, weights = m["attention"](x, x, x, need_weights=True)
+    return F.cross_entropy(m["high"](out).flatten(0, 1), t.flatten()) + weights.square().mean()
+
+
+def quantised(m, x, t):
+    """What is made of codes has the form of what they are of, by a view."""
+    z = m["low"](x)
+    codes = torch.zeros(COUNT * TIME, 6, dtype=torch.float64)
+    codes.scatter_(1, t.reshape(-1, 1), 1)
+    near = (codes @ m["high"].weight.new_ones(6, WIDTH).cumsum(0)).view(z.shape)
+    return F.mse_loss(m["high"](z + near), F.one_hot(t, 4).double())
+
+
+def memory(m, x, t):
+    """Rows that are as many as three batches, and no samples."""
+    bank = torch.linspace(-1, 1, 3 * COUNT * WIDTH, dtype=torch.float64).view(-1, WIDTH)
+    return torch.logsumexp(m["low"](x) @ bank.t(), 1).mean()
+
+
+def with_decay(loss):
+    """So that all weights have a gradient."""
+    return lambda m, x, t: loss(m, x, t) + 0.01 * sum((p + 1).square().sum() for p in m.parameters())
+
+
+class MoreThanOnce(Steps):
+    def test_steps(self):
+        cases = {
+            make_sequences: (rows_of_sequences, attention, quantised),
+            make_rows: (two_crops, in_turns, domains, memory),
+        }
+        for make, losses in cases.items():
+            for loss in losses:
+                with self.subTest(loss.__name__):
+                    # In tiles of many samples, and of few.
+                    for fraction in (0.8, 0.55):
+                        self.check(make_model(), with_decay(loss), make(), fraction)
+
+    def test_a_dim_in_two(self):
+        tensor = torch.arange(24).view(2, 12)
+        meta = Meta((2, 12), (12, 1), torch.int64, torch.device("cpu"), False)
+        for is_outer, wanted in ((True, (2, 3, 4)), (False, (2, 4, 3))):
+            copies = Copies(1, 3, is_outer)
+            found = copies.split(tensor)
+            self.assertEqual(found.shape, wanted)
+            self.assertEqual(found.shape[copies.batch_dim], 4)
+            self.assertEqual(copies.split_meta(meta).shape, wanted)
+            self.assertEqual(copies.split_meta(meta).stride, found.stride())
+            self.assertTrue(torch.equal(copies.join(found), tensor))
+
+
+if __name__ == "__main__":
+    unittest.main()
