@@ -4,12 +4,12 @@ and labels over x.view(B * T, C), or over two crops that are joined."""
 import unittest
 
 import torch
-from lazy_steps import Steps
 from torch import nn
 from torch.nn import functional as F
 
 from koila._capture.copies import Copies
 from koila._capture.values import Meta
+from lazy_steps import Steps
 
 COUNT, TIME, WIDTH = 24, 5, 12
 
@@ -85,7 +85,9 @@ def memory(m, x, t):
 
 def with_decay(loss):
     """So that all weights have a gradient."""
-    return lambda m, x, t: loss(m, x, t) + 0.01 * sum((p + 1).square().sum() for p in m.parameters())
+    return lambda m, x, t: (
+        loss(m, x, t) + 0.01 * sum((p + 1).square().sum() for p in m.parameters())
+    )
 
 
 class MoreThanOnce(Steps):

@@ -448,6 +448,15 @@ def _refuse_inputs(run: Run) -> None:
 # Backward passes.
 
 
+@dataclass(frozen=True)
+class _Part:
+    """What is part of a step: it was cut at ``ends``, and what it is made of ``stays`` for
+    other parts."""
+
+    ends: frozenset[Value]
+    stays: bool
+
+
 def backward(
     value: Value, frames: Frames, retain_graph: bool, create_graph: bool, inputs: Any
 ) -> None:
@@ -524,11 +533,11 @@ def _backward(
     retain_graph: bool,
     create_graph: bool,
     inputs: Any,
-    ends: frozenset[Value] | None = None,
+    part: _Part | None = None,
 ) -> bool:
     """Adds gradients of tiles, or computes the loss with its graph for PyTorch
-    to differentiate, and is False. ``ends`` are where the step was cut of which it is a
-    part, and somebody else frees the graph."""
+    to differentiate, and is False. Of what is ``part`` of a step somebody else frees the
+    graph."""
     if not is_open(value):
         return False
     kept = value.kept
@@ -551,19 +560,20 @@ def _backward(
         return True
     if not retain_graph:
         _drop_kept(value)
-    is_part = ends is not None
+    is_part = part is not None
     run, more = _start_step(value, frames, is_part)
     run.plan.only_read = False
     may_cut = not create_graph and inputs is None and (is_part or not retain_graph)
     may_cut = may_cut and not find_hooked(value)
     unknown = run.find_unknown() if may_cut else None
     if unknown is not None:
-        if _differentiate_at_cut(value, run, unknown, ends):
+        if _differentiate_at_cut(value, run, unknown, part):
             return True
         if not is_open(value):
             return False
         run, more = _start_step(value, frames, is_part)
-    if run.fits(more + (_measure_retained(run) if retain_graph else 0)):
+    stays = retain_graph if part is None else part.stays
+    if run.fits(more + (_measure_retained(run) if stays else 0)):
         _run_whole(run, is_part)
         return False
     if create_graph:
@@ -616,7 +626,7 @@ def _backward(
     problem, run = _split_or_read_first(value, run, frames, split, is_part)
     if problem is not None:
         if may_cut:
-            if _differentiate_at_cut(value, run, problem, ends):
+            if _differentiate_at_cut(value, run, problem, part):
                 return True
             if not is_open(value):
                 return False
@@ -630,11 +640,11 @@ def _backward(
 
 
 def _differentiate_at_cut(
-    value: Value, run: Run, problem: CompileError, ends: frozenset[Value] | None
+    value: Value, run: Run, problem: CompileError, part: _Part | None
 ) -> bool:
     """Adds the gradients of a loss of which only the first part can be in tiles; False
-    where that cannot be. Of a part that was cut at ``ends`` somebody else frees the graph."""
-    held = read_first_part(run, problem, ends or frozenset())
+    where that cannot be."""
+    held = read_first_part(run, problem, frozenset() if part is None else part.ends)
     frames = run.frames
     # The program is of no more use, and holds what it begins with.
     run.program = Program([], [])
@@ -643,7 +653,7 @@ def _differentiate_at_cut(
     places = frozenset(lazy._value for lazy in cuts)
     if not cuts:
         return False
-    if ends is None:
+    if part is None:
         _read_beside(value, frames)
     recording.reads.clear()  # no step of the whole follows
     if not all(map(is_open, places)):
@@ -652,7 +662,7 @@ def _differentiate_at_cut(
     is_done = differentiate_at_cut(
         value, cuts, lambda loss, stays, _: _differentiate_part(loss, frames, stays, 0, places)
     )
-    if is_done and ends is None:
+    if is_done and part is None:
         _free_parts(value, nodes, made)
     return is_done
 
@@ -720,7 +730,7 @@ def _differentiate_part(
     """Adds the gradients of a part of a program to ``.grad``; what it is made of
     ``stays`` for other parts. Hooks held ``before`` bytes beside what is there now."""
     run = start(prepare([value]), "train", frames) if before else None
-    if not _backward(value, frames, True, False, None, ends):
+    if not _backward(value, frames, True, False, None, _Part(ends, stays)):
         assert value.tensor is not None
         value.tensor.backward(retain_graph=stays)  # type: ignore[no-untyped-call]
         if not stays:
