@@ -284,6 +284,25 @@ class Statistics(unittest.TestCase):
 
         self.check(script, message="what inputs= names", part=0.45)
 
+    def test_gradients_of_inputs(self):
+        """Adversarial training: the step of other images begins with a gradient of these; and
+        of what is normalised first."""
+
+        def script(model, batches):
+            x, y = batches()
+            x = x.clone().requires_grad_()
+            F.cross_entropy(model(x), y).backward()
+            batches.tiled()
+            batches.see(x.grad.square().sum())
+            model.zero_grad(set_to_none=False)
+            moved = x.detach() + 0.1 * x.grad.sign()
+            F.cross_entropy(model(moved), y).backward()
+
+        self.check(script, part=0.7)
+        model = make_model()
+        model[0] = nn.Sequential(nn.BatchNorm2d(3), model[0]).double()
+        self.check(script, model, part=0.7)
+
     def test_inputs(self):
         def script(model, batches):
             x, y = batches()

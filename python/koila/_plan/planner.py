@@ -692,6 +692,11 @@ def _find_resident(program: Program) -> int:
                 # It may be a view of memory of the user's.
                 size = min(size, computed.nbytes)
             found[place] = max(size, found.get(place, 0))
+    for value in values:
+        # Gradients of inputs are results of the steps before; those of weights are beside.
+        gradient = _gradient_of(value.tensor)
+        if gradient is not None:
+            found.setdefault(gradient.untyped_storage().data_ptr(), gradient.nbytes)
     for leaf in program.leaves:
         tensor = leaf.tensor
         if tensor is None or tensor.layout is not torch.strided or leaf.origin or leaf.graphs:
@@ -702,6 +707,14 @@ def _find_resident(program: Program) -> int:
     resident = sum(size for place, size in found.items() if place not in given)
     ends = (leaf.tensor for leaf in program.leaves if leaf.tensor is not None)
     return resident + measure_graphs(ends, given | found.keys())
+
+
+def _gradient_of(tensor: torch.Tensor | None) -> torch.Tensor | None:
+    """That of a tensor which is no weight."""
+    if tensor is None or isinstance(tensor, nn.Parameter) or not tensor.is_leaf:
+        return None
+    gradient = tensor.grad
+    return gradient if gradient is not None and gradient.layout is torch.strided else None
 
 
 def _own_bytes(tensor: torch.Tensor) -> int:

@@ -162,6 +162,8 @@ private:
   }
   /// Makes values of the forward pass again for the next level.
   void runTwice();
+  /// Returns the gradients that leaves of the program ask for.
+  LogicalResult giveLeafGradients();
   /// Lets the forward pass read weights and arguments without their gradients.
   void detachForward();
 
@@ -186,6 +188,7 @@ private:
   llvm::DenseMap<Operation *, unsigned> levels;
   llvm::DenseSet<Operation *> whole;
   llvm::DenseMap<Value, SmallVector<Value>> contributions;
+  SmallVector<LeafGradOp> leafGrads;
   /// From the last on: a segment, or normalisations.
   std::vector<std::pair<Segment, SmallVector<Operation *>>> plan;
   /// Operations that record nothing.
@@ -275,13 +278,7 @@ LogicalResult BackwardSplitter::collect() {
     if (isOnPath(argument))
       return refuse(backward, "argument " + Twine(argument.getArgNumber()) +
                                   " requires a gradient, which no leaf takes");
-  WalkResult reads = function->walk([&](LeafGradOp read) -> WalkResult {
-    return refuse(read, describeLeaf(read.getLeafOp()) +
-                            " requires a gradient (@grad), which segments do "
-                            "not return yet");
-  });
-  if (reads.wasInterrupted())
-    return failure();
+  function->walk([&](LeafGradOp read) { leafGrads.push_back(read); });
   // What interleaves the batch runs whole, also beside the path, and rows begin
   // anew behind it.
   BatchAnalysis::Operations interleaved;
@@ -907,6 +904,21 @@ void BackwardSplitter::runTwice() {
   }
 }
 
+LogicalResult BackwardSplitter::giveLeafGradients() {
+  for (LeafGradOp read : leafGrads) {
+    giveNormGradients(read.getLeaf(), nullptr);
+    Value gradient = takeGradient(read.getLeaf());
+    if (!gradient)
+      return refuse(read, "nothing gives a gradient to " +
+                              describeLeaf(read.getLeafOp()));
+    // Several may ask for the same.
+    contributions[read.getLeaf()].push_back(gradient);
+    read.getResult().replaceAllUsesWith(gradient);
+    read.erase();
+  }
+  return success();
+}
+
 double BackwardSplitter::getShareAgain() const {
   double time = 0;
   for (Operation *op : onPath)
@@ -921,7 +933,7 @@ FailureOr<RecomputeFigures> BackwardSplitter::run() {
   if (budget)
     planRecomputation(figures);
   for (Operation &op : function.getFunctionBody().front()) {
-    if (!isa<BackwardOp>(op))
+    if (!isa<BackwardOp, LeafGradOp>(op))
       forward.push_back(&op);
   }
   builder.setInsertionPoint(backward);
@@ -940,6 +952,8 @@ FailureOr<RecomputeFigures> BackwardSplitter::run() {
     for (Operation *op : llvm::reverse(norms))
       writeNorm(cast<BatchNormOp>(op));
   }
+  if (failed(giveLeafGradients()))
+    return failure();
   backward.erase();
   runTwice();
   detachForward();
@@ -949,8 +963,12 @@ FailureOr<RecomputeFigures> BackwardSplitter::run() {
     if (torchOp && torchOp.isTied() && !isOrderedWrite(op) &&
         !op->getOperand(0).hasOneUse())
       torchOp.permitTie(false);
+    // Its gradient is that of the leaves of the segments.
     if (isa<LeafOp>(op)) {
-      op->getResult(0).replaceAllUsesWith(op->getOperand(0));
+      builder.setInsertionPoint(op);
+      op->getResult(0).replaceAllUsesWith(
+          DetachOp::create(builder, op->getLoc(), op->getResult(0).getType(),
+                           op->getOperand(0)));
       op->erase();
     }
   }
