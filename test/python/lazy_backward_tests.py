@@ -282,10 +282,13 @@ class BackwardPasses(Steps):
                 model = nn.ModuleList([nn.Embedding(50, 16), network]).double()
                 wanted = run_plain(model, compute, values)
                 self.assert_same(run_lazy(model, compute, values, WHOLE), wanted)
-                with self.assertWarnsRegex(koila.KoilaWarning, "cannot split it") as caught:
+                with self.assertWarnsRegex(
+                    koila.KoilaWarning, "cannot split it|no tile fits"
+                ) as caught:
                     found = run_lazy(model, compute, values, "4KiB")
                 self.assert_same(found, wanted)
-                self.assertTrue(caught.filename.endswith("lazy_backward_tests.py"))
+                lines = "lazy_backward_tests.py", "lazy_steps.py"
+                self.assertTrue(caught.filename.endswith(lines))
 
     def test_hooks(self):
         def with_tensor_hook(model, x, t):

@@ -186,6 +186,29 @@ class Beside(unittest.TestCase):
             self.assertRegex(said[0], words)
             self.assertGreater(peak, budget)
 
+    def test_tables_that_are_computed_before_a_step_that_fits(self):
+        """As of a graph network: the step looks up a few rows, and its backward pass goes on
+        through the graph that made them all."""
+
+        class Propagated(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.table = nn.Parameter(torch.randn(4 * SAMPLES, WIDTH))
+                self.head = nn.Linear(WIDTH, CLASSES)
+
+            def forward(self, x):
+                rows = self.table
+                for _ in range(4):
+                    rows = torch.tanh(rows) * 1.1
+                return self.head(rows[(x[:, 0].abs() * 100).long()])
+
+        plain, _, said = self.run_steps(Propagated, 1 << 30, differentiate)
+        self.assertEqual(said, [])
+        known = koila.last().peak_bytes
+        self.assertLess(known, 0.9 * plain)
+        self.check(Propagated, (known + plain) // 2, "computed by before the step takes")
+        self.assertIsNone(koila.last().tile)
+
     def test_the_least_budget_is_said_in_lines_of_the_program(self):
         """Not in those of what koila has made of it."""
 

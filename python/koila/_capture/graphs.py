@@ -17,11 +17,13 @@ __all__ = ["FreedGraphs", "Graph", "measure_graphs"]
 class Graph:
     """What a run has left for autograd, by the tensors in which it ends. ``step`` are
     the bytes that the run needs with a backward pass that frees it, where they are
-    known, its budget, and what was announced of it."""
+    known, its budget, and what was announced of it. ``room`` is what there is for a pass
+    that goes on through graphs of the user's."""
 
     def __init__(self) -> None:
         self.ends: list[weakref.ref[Tensor]] = []
         self.step: tuple[int, int, set[str]] | None = None
+        self.room: Any = None
         _graphs.add(self)
 
     def end_in(self, tensor: Tensor) -> None:

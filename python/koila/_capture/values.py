@@ -423,6 +423,16 @@ class Value:
             if seen is not None:
                 self.tensor, self.seen = seen, None
                 self.group.external |= self.lent
+                self._leave_writes()
+
+    def _leave_writes(self) -> None:
+        """A write to it that has not run is in what was seen, and nobody else looks at the
+        memory: there is nothing left to run."""
+        write = self.group.last_write
+        others = (other for other in self.group.list_members() if other is not self)
+        if write is not None and not write.done and not any(map(Value.is_held, others)):
+            self.group = Group(self.group.external)
+            append_weakly(self.group.members, self)
 
 
 # What a tensor keeps when its memory is written to. Its hooks see the gradient of

@@ -114,10 +114,20 @@ def _run_whole(run: Run, is_alone: bool = False) -> None:
     recording.reads.clear()
     roots = run.program.roots
     beside = [] if is_alone else _held_with_graph(run.program)
-    run_for_good(prepare([*roots, *beside]) if beside else run.program)
-    if peak is not None:
-        for graph in {graph for root in roots for graph in root.graphs}:
+    program = prepare([*roots, *beside]) if beside else run.program
+    begins = any(
+        leaf.tensor is not None and leaf.tensor.grad_fn is not None and not leaf.graphs
+        for leaf in program.leaves
+    )
+    with memory.CountedMemory() if begins else contextlib.nullcontext() as counted:
+        run_for_good(program)
+        live = 0 if counted is None else counted.get_live()
+    for graph in {graph for root in roots for graph in root.graphs}:
+        if peak is not None:
             graph.step = peak, run.budget, run.plan.announced
+        if begins:
+            # What the pass goes through in front of the program is in no figure.
+            graph.room = _Room(run.plan, run.frames, run.resident + live, run.budget, is_whole=True)
 
 
 def _held_with_graph(program: Program) -> list[Value]:
@@ -259,6 +269,7 @@ class _Room:
     frames: Frames
     taken: int
     budget: int
+    is_whole: bool = False  # with the pass of the step itself
 
     @staticmethod
     def beside(run: Run) -> _Room:
@@ -268,13 +279,13 @@ class _Room:
         """Nobody knows what operators such a pass consists of, so that the first one is
         measured, and said to take too much."""
         plan = self.plan
-        if plan.before_weights is None:
+        if self.is_whole not in plan.before_weights:
             with memory.CountedMemory() as counted:
                 found = differentiate()
-            plan.before_weights = counted.get_peak()
+            plan.before_weights[self.is_whole] = counted.get_peak()
         else:
             found = differentiate()
-        need = self.taken + plan.before_weights
+        need = self.taken + plan.before_weights[self.is_whole]
         if need > self.budget:
             announce(
                 "the backward pass of what weights are computed by before the step takes "
@@ -465,10 +476,16 @@ def backward(
     if retain_graph:
         announce_retained([value], frames)
     if not _backward(value, frames, retain_graph, create_graph, inputs):
-        assert value.tensor is not None
-        value.tensor.backward(  # type: ignore[no-untyped-call]
-            None, retain_graph, create_graph, inputs
-        )
+        tensor = value.tensor
+        assert tensor is not None
+        rooms = (graph.room for graph in value.graphs if graph.room is not None)
+        room: _Room | None = next(rooms, None)
+        differentiate: Any = tensor.backward
+        given = None, retain_graph, create_graph, inputs
+        if room is None or create_graph:
+            differentiate(*given)
+        else:
+            room.run(lambda: differentiate(*given))
         if not retain_graph:
             free_graphs([value])
 

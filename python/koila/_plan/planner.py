@@ -72,8 +72,9 @@ class Plan:
     step_peak: int | None = None
     whole: int | None = None  # bytes of a trace that has few of what was named
     trace_bytes: int = 0  # what the last trace took, until it has been looked at
-    # What the backward pass takes of what weights were computed by before the step.
-    before_weights: int | None = None
+    # What the backward pass takes of what weights were computed by before the step; with
+    # that of the step where this runs whole.
+    before_weights: dict[bool, int] = field(default_factory=dict)
     # The thread whose programs run by it: its scripts hold their weights.
     owner: threading.Thread = field(default_factory=threading.current_thread)
 
