@@ -198,8 +198,10 @@ class Beside(unittest.TestCase):
 
             def forward(self, x):
                 rows = self.table
-                for _ in range(4):
-                    rows = torch.tanh(rows) * 1.1
+                for _ in range(2):
+                    # Of these nothing is saved, and all have a gradient.
+                    rows = torch.cat([rows, 2 * rows, rows.flip(1)], 1)
+                    rows = rows.view(-1, 3, WIDTH).mean(1)
                 return self.head(rows[(x[:, 0].abs() * 100).long()])
 
         plain, _, said = self.run_steps(Propagated, 1 << 30, differentiate)
