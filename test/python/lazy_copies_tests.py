@@ -68,6 +68,13 @@ def attention(m, x, t):
     return F.cross_entropy(m["high"](out).flatten(0, 1), t.flatten()) + weights.square().mean()
 
 
+def transposed(m, x, t):
+    """A mask lies in memory as what it is drawn for."""
+    rows = m["low"](x.view(-1, WIDTH)).view(COUNT * TIME, 3, 4).transpose(1, 2)
+    rows = F.dropout(rows, 0.3).transpose(1, 2).reshape(-1, WIDTH)
+    return F.cross_entropy(m["high"](rows), t.view(-1))
+
+
 def quantised(m, x, t):
     """What is made of codes has the form of what they are of, by a view."""
     z = m["low"](x)
@@ -93,7 +100,7 @@ def with_decay(loss):
 class MoreThanOnce(Steps):
     def test_steps(self):
         cases = {
-            make_sequences: (rows_of_sequences, attention, quantised),
+            make_sequences: (rows_of_sequences, attention, quantised, transposed),
             make_rows: (two_crops, in_turns, domains, memory),
         }
         for make, losses in cases.items():

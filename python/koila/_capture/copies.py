@@ -41,7 +41,7 @@ class Copies:
         return tensor.flatten(self.dim, self.dim + 1)
 
     def split_meta(self, meta: Meta) -> Meta:
-        """What is known of the tensor in two; it is dense, row by row."""
+        """What is known of the tensor in two."""
         extent = meta.shape[self.dim] // self.times
         pair = (self.times, extent) if self.is_outer else (extent, self.times)
         shape = (*meta.shape[: self.dim], *pair, *meta.shape[self.dim + 1 :])
@@ -80,8 +80,9 @@ def _find(meta: Meta, batch: int, is_outer: Callable[[int], bool | None]) -> Cop
 
 
 def _is_dense(meta: Meta) -> bool:
+    """Whether it has no gaps, whatever the order of its dims."""
     extent = 1
-    for size, stride in zip(reversed(meta.shape), reversed(meta.stride), strict=True):
+    for stride, size in sorted(zip(meta.stride, meta.shape, strict=True)):
         if size > 1 and stride != extent:
             return False
         extent *= size

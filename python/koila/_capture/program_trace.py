@@ -469,13 +469,18 @@ class _Recorded:
                     self.expanded.append(index)
                 self.names[index] = f"weight{len(self.names)}"
                 self.module.register_parameter(self.names[index], weight)
-            elif (order := _find_order(leaf.meta)) is not None:
+            elif (order := _find_order(self.meta_of(index))) is not None:
                 self.orders[index] = order
         if self.batch is None:
             # Samples that a program has made beside its batch.
             samples = ((i, dim) for i, dim in enumerate(dims) if dim is not None)
             for index, dim in itertools.islice(samples, 1):
                 self.batch = index, dim, program.leaves[index].meta.shape[dim]
+
+    def meta_of(self, index: int) -> Meta:
+        """What is known of a leaf as it is given."""
+        meta = self.program.leaves[index].meta
+        return self.copies[index].split_meta(meta) if index in self.copies else meta
 
     def find_rows(self) -> None:
         """Takes what a program has made of one row of a weight, for a batch of one, to be
@@ -511,7 +516,7 @@ class _Recorded:
                     dense = dense.argsort().argsort()  # one of fewer
                 if first and tensor.shape[dim] == 1 and tensor.is_floating_point():
                     dense = dense * 0.9375  # another sample than the one that was traced
-                if _is_channels_last(leaf.meta):
+                if _is_channels_last(self.meta_of(index)):
                     dense = dense.contiguous(memory_format=torch.channels_last)
                 tensor = dense
             elif self.writes:
@@ -807,10 +812,7 @@ def _trace_module(recorded: _Recorded) -> Traced:
         reached = _find_reached(wanted[0] if isinstance(wanted, tuple) else wanted, ends)
     specs, differentiated = [], []
     for index in taken:
-        leaf, dim = program.leaves[index], recorded.dims[index]
-        copies = recorded.copies.get(index)
-        meta = leaf.meta if copies is None else copies.split_meta(leaf.meta)
-        spec = spec_of(meta, dim, recorded.orders.get(index))
+        spec = spec_of(recorded.meta_of(index), recorded.dims[index], recorded.orders.get(index))
         if index in reached:
             spec += "@grad"
             differentiated.append(index)

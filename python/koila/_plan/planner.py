@@ -450,7 +450,8 @@ class Run:
             except BudgetError as error:
                 problem = _bare(error)
                 continue
-            self._say_results(made)
+            if budget > left and (made.report["peak_bytes"] or 0) <= budget:
+                self._say_results(made)
             return made
         assert problem is not None
         if or_raise:
