@@ -84,6 +84,19 @@ def quantised(m, x, t):
     return F.mse_loss(m["high"](z + near), F.one_hot(t, 4).double())
 
 
+def shuffled(m, x, t):
+    """Rows of two crops, in an order of their own."""
+    order = torch.randperm(2 * COUNT)
+    both, labels = torch.cat([x, 2 * x])[order], torch.cat([t, t])[order]
+    return F.cross_entropy(m["high"](m["low"](both)), labels)
+
+
+def by_range(m, x, t):
+    """As in x[range(n), y]: the positions are no part of the program."""
+    scores = m["high"](m["low"](x)).log_softmax(1)
+    return -scores[range(COUNT), t].mean() + scores[list(range(COUNT)), 0].square().mean()
+
+
 def memory(m, x, t):
     """Rows that are as many as three batches, and no samples."""
     bank = torch.linspace(-1, 1, 3 * COUNT * WIDTH, dtype=torch.float64).view(-1, WIDTH)
@@ -101,7 +114,7 @@ class MoreThanOnce(Steps):
     def test_steps(self):
         cases = {
             make_sequences: (rows_of_sequences, attention, quantised, transposed),
-            make_rows: (two_crops, in_turns, domains, memory),
+            make_rows: (two_crops, in_turns, domains, shuffled, by_range, memory),
         }
         for make, losses in cases.items():
             for loss in losses:

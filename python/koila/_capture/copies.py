@@ -55,7 +55,11 @@ def find_copies(program: Program, place: int, batch: int) -> Copies | None:
     leaf = program.leaves[place]
     if leaf.copies is not None:
         return leaf.copies if _is_dense(leaf.meta) else None
-    return _find(leaf.meta, batch, lambda dim: _meets_outer(program, place, dim, batch))
+    found = _find(leaf.meta, batch, lambda dim: _meets_outer(program, place, dim, batch))
+    if found is None and leaf.source is not None and leaf.node is None and not leaf.drawn:
+        # What was computed of the batch, as rows of it that were shuffled: any order will do.
+        found = _find(leaf.meta, batch, lambda dim: False if dim == 0 else None)
+    return found
 
 
 def copies_of(value: Value) -> Copies | None:

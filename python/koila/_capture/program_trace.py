@@ -146,17 +146,21 @@ def trace(
     If it ``trains``, the first root is the loss. Numbers at ``varying`` are
     arguments. Where no few samples will do, all of what nobody named a batch is run,
     if there is memory for it (``may_be_whole``), and in the end of that, too, if asked for
-    (``traces_whole``). More samples are tried if there is room for so many times what the
-    first took (``has_room``). Raises CompileError, with the
+    (``traces_whole``). More samples are tried if there is room for so many times what
+    fewer have taken (``has_room``). Raises CompileError, with the
     recorded line, where PyTorch cannot trace it or where it depends on the number of
     samples in a way that no trace follows.
     """
     problem: TraceError | None = None
     ways = _list_ways(program, batch, trains, tuple(sorted(varying)), may_be_whole)
     last = _list_whole(program, trains, tuple(sorted(varying))) if batch and traces_whole else ()
+    most = _FEW[0][0]  # samples that have been tried
     for recorded in itertools.chain(ways, last):
-        if recorded.few[0] > _FEW[0][0] and not has_room(recorded.few[0] / _FEW[0][0]):
+        count = batch if batch and recorded.is_whole else recorded.few[0]
+        if count > most and not has_room(count / most):
             continue
+        if not recorded.is_whole:
+            most = count
         try:
             return _trace(recorded, problem if recorded.is_whole else None)
         except Exception as caught:  # torch raises of every type here

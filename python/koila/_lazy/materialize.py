@@ -194,12 +194,14 @@ def _index(func: Any, args: Any, kwargs: Any) -> Any:
 
 
 def _as_tensors(index: Any) -> Any:
-    """An index in which positions and masks from NumPy are tensors: what they are is no part
-    of the program then."""
+    """An index in which positions and masks from NumPy, and positions in lists and ranges, are
+    tensors: what they are is no part of the program then."""
     if isinstance(index, tuple):
         return tuple([_as_tensors(item) for item in index])
     if isinstance(index, np.ndarray) and index.ndim and index.dtype.kind in "bil":
         return torch.from_numpy(np.array(index))
+    if isinstance(index, (list, range)) and index and all(type(item) is int for item in index):
+        return torch.tensor(index)
     return index
 
 
