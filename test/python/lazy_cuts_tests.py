@@ -283,6 +283,67 @@ class Cuts(unittest.TestCase):
         self.assertEqual(len(seen), 1)
         self.assert_same(found, wanted)
 
+    def run_whole(self, way):
+        """What begins in one graph, or is to be seen at once, on both sides of a cut."""
+        plain, wanted, _ = self.run_steps(None, None, way)
+        _, found, said = self.run_steps(None, plain // 2, way)
+        self.assert_same(found, wanted)
+        self.assertTrue(any("runs whole" in x or "nothing protects" in x for x in said), said)
+
+    def test_weights_that_are_computed_before(self):
+        """One graph, which the first of two backward passes would free."""
+
+        def way(model, _, x, y):
+            weight = model.head.weight.tanh()
+            losses = F.cross_entropy(F.linear(model.net(x), weight), y % 5, reduction="none")
+            order = np.argsort(-losses.detach().numpy())
+            loss = losses[order[:20]].mean() * weight.sum()
+            loss.backward()
+            return loss.item()
+
+        self.run_whole(way)
+
+    def test_hooks_on_computed_weights(self):
+        """They see one gradient, and make one of it."""
+
+        def way(model, _, x, y):
+            weight = model.head.weight.t().t()
+            weight.register_hook(lambda given: given * given)
+            z = F.linear(model.net(x), weight)
+            loss = F.cross_entropy(Reversed.apply(z) @ weight, y % 5) + z.square().mean()
+            loss.backward()
+            return loss.item()
+
+        self.run_whole(way)
+
+    def test_layers_behind_a_cut_whose_statistics_wait(self):
+        """A read of the labels in between looks for what was seen before each write."""
+
+        def way(model, _, x, y):
+            z = Reversed.apply(model.net(x))
+            u = nn.BatchNorm1d(5).double()(model.head(z))
+            count = (y > 3).sum().item()
+            loss = F.cross_entropy(u, y % 5) * count
+            loss.backward()
+            return loss.item()
+
+        self.check(None, way)
+
+    def test_kinds_of_positions(self):
+        x = torch.arange(60.0).view(5, 12).requires_grad_()
+        lazy = koila.lazy(x, batch=0, budget="1GiB")
+        for index in (
+            *(np.array([2, 0, -1], dtype=kind) for kind in ("int8", "int16", "int32", "int64")),
+            np.array([True, False, True, True, False]),
+            (slice(None), np.array([[1, 2], [0, 3]])),
+            (slice(None), (np.array([1, 2]), np.array([0, 1]))),
+            (np.array([1, 2]), range(2)),
+            [3, 1],
+            np.int64(3),
+        ):
+            with self.subTest(str(index)):
+                self.assertTrue(torch.equal(koila.run(lazy[index]), x[index]))
+
     def test_positions_are_no_part_of_the_program(self):
         """Others in each step: it is planned once."""
         planner.forget()

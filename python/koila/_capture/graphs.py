@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-__all__ = ["FreedGraphs", "Graph", "measure_graphs"]
+__all__ = ["FreedGraphs", "Graph", "measure_graphs", "walk"]
 
 
 class Graph:
@@ -43,7 +43,7 @@ def measure_graphs(others: Iterable[Tensor], apart: Iterable[int]) -> int:
     kept: dict[int, int] = {}
     counted = {*apart}
     ends = [tensor for graph in _graphs for end in graph.ends if (tensor := end()) is not None]
-    for node in _walk((*ends, *others), set()):
+    for node in walk((*ends, *others), set()):
         if (leaf := getattr(node, "variable", None)) is not None:
             counted.add(leaf.untyped_storage().data_ptr())
             continue
@@ -64,7 +64,7 @@ class FreedGraphs:
 
     def has(self, tensor: Tensor) -> bool:
         visited = []
-        for node in _walk([tensor], self._visited):
+        for node in walk([tensor], self._visited):
             visited.append(node)
             if _is_freed(node):
                 self._visited.difference_update(visited)
@@ -84,7 +84,7 @@ def _is_freed(node: Any) -> bool:
     return False
 
 
-def _walk(tensors: Iterable[Tensor], visited: set[Any]) -> Iterator[Any]:
+def walk(tensors: Iterable[Tensor], visited: set[Any]) -> Iterator[Any]:
     """The nodes of the graphs of tensors but those that were visited, each once."""
     stack: list[Any] = [tensor.grad_fn for tensor in tensors]
     while stack:

@@ -83,5 +83,7 @@ class Aliases:
             if (value := self.find_seen(before, memory)) is not None:
                 return value
             group = self.group_before(before, memory)
-            before = None if group is None else group.last_write
+            earlier = None if group is None else group.last_write
+            # Of a tensor of the user's, what was there before has no group of its own.
+            before = None if earlier is before else earlier
         return None

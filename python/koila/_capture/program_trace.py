@@ -50,8 +50,6 @@ _FILE = "koila-recording"
 # Samples of a trace, and others that it is tried with; more, up to half of the batch, where
 # a program takes no few, as topk(5) of the batch.
 _FEW = ((3, 2), (6, 5), (12, 11))
-# So many ways are tried to find which dims are samples.
-_MOST_WAYS = 4
 _PACKAGE = os.path.dirname(os.path.dirname(__file__)) + os.sep
 
 
@@ -166,7 +164,10 @@ def trace(
         except Exception as caught:  # torch raises of every type here
             problem = problem or TraceError.of(caught, program)
     assert problem is not None
-    raise problem
+    try:
+        raise problem
+    finally:
+        del problem  # which has this frame in its traceback
 
 
 def _list_ways(
@@ -219,7 +220,9 @@ def find_sample_dims(program: Program, batch: int) -> dict[tuple[int, int], tupl
     """The dims that depend on the number of samples, of each result of each call, by the
     place of the call: of those before the first that works for no other number."""
     most: dict[int, list[torch.Size]] = {}
-    for recorded in itertools.islice(_list_ways(program, batch, False, (), False), _MOST_WAYS):
+    for recorded in _list_ways(program, batch, False, (), False):
+        if recorded.few != _FEW[0]:
+            break
         recorded.shapes = {}
         _traced.append(recorded)
         try:

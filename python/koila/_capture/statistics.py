@@ -17,13 +17,16 @@ from torch.nn.functional import batch_norm
 from koila._capture.thread_recordings import recording
 from koila._capture.values import Call, Node, is_open
 
-__all__ = ["is_momentum", "settle_updates", "show_updated"]
+__all__ = ["is_momentum", "list_readers", "settle_updates", "show_updated"]
 
 
 def settle_updates(nodes: Iterable[Node]) -> None:
     """A compiled program has updated the statistics of its calls: who runs one of them
     again makes no second update."""
+    nodes = list(nodes)
     settled = [node for node in nodes if node.writes_outside and not node.done]
+    for reader in list_readers(nodes):
+        reader.is_stale = True
     for node in settled:
         written = node.call.writes
         for index in written:
@@ -34,9 +37,25 @@ def settle_updates(nodes: Iterable[Node]) -> None:
             [None if index in written else entry for index, entry in enumerate(node.inputs)]
         )
         node.call = _without_statistics(node.call)
+        # What was to read them before has no more to do with this call.
+        node.deps = tuple([dep for dep in node.deps if dep.call.writes])
         node.writes_outside = False
     recording.pending[:] = [node for node in recording.pending if node.writes_outside]
     show_updated()
+
+
+def list_readers(nodes: Iterable[Node]) -> list[Node]:
+    """The calls beside a program that read what its calls are to update, and were recorded
+    before these."""
+    inside = set(nodes)
+    found = {
+        reader: None
+        for node in inside
+        if node.writes_outside and not node.done
+        for reader in node.deps
+        if not (reader.done or reader.call.writes or reader in inside)
+    }
+    return list(found)
 
 
 def show_updated() -> None:

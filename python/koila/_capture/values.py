@@ -549,6 +549,7 @@ class Node:
         "done",
         "frames",
         "inputs",
+        "is_stale",
         "outputs",
         "seq",
         "writes_outside",
@@ -562,6 +563,8 @@ class Node:
         self.deps: tuple[Node, ...] = ()
         self.seq = next(_sequence)
         self.done = False
+        # Whether running statistics that it reads have been updated since.
+        self.is_stale = False
         # Whether others see what it writes.
         self.writes_outside = any(inputs[index].group.external for index in call.writes)
 

@@ -71,7 +71,7 @@ def _find_cut(
     if run.batch is None or run.batch < _FEWEST:
         return None
     is_step = run.mode == "train"
-    sample_dims = find_sample_dims(run.program, run.batch)
+    sample_dims = run.measure_trace(find_sample_dims, run.program, run.batch)
     places.refuse(sample_dims, is_step)
     limit = places.find_limit(_find_named(problem, run), ends)
     for _ in range(_MOST_TRIED):

@@ -23,7 +23,7 @@ from koila._capture.frames import Frames, find_frames, location_of
 from koila._capture.memory import written_by
 from koila._capture.program import Program
 from koila._capture.recorder import is_lent, known, wrap
-from koila._capture.statistics import settle_updates
+from koila._capture.statistics import list_readers, settle_updates
 from koila._capture.thread_recordings import recording
 from koila._capture.values import Call, Group, Meta, Node, Value, is_open
 from koila._compiler import Compiled
@@ -169,6 +169,14 @@ def verify(nodes: list[Node]) -> None:
     """Raises if a tensor is not any more what it was when it was recorded. One
     that was frozen since, or no longer is, is as it was."""
     check_lent(nodes)
+    for node in nodes:
+        if node.is_stale:
+            raise KoilaError(
+                f"running statistics that '{_name(node.call)}' reads were updated after this was "
+                "recorded and before it was computed",
+                location_of(node.frames),
+                ("read the value, or call koila.run() on it, before the update",),
+            )
     changed: dict[Value, Value] = {}
     hashed: set[Value] = set()
     for node in nodes:
@@ -462,6 +470,9 @@ def _read(asked: list[Value], frames: Frames) -> None:
         run = start(whole, _graph_mode(whole), frames)
         outside = whole.writes(statistics=False)
         fits = (outside or run.find_unknown() is None) and run.fits()
+        if fits and not outside:
+            # A backward pass may follow, and need more.
+            fits = _start_with_graph(whole, [*values, *held], frames).fits()
         if fits or outside:
             if not fits:
                 run.run_whole("it writes to tensors that are there")
@@ -528,6 +539,9 @@ def _fits_step(run: Run) -> bool:
 
 def _read_alone(values: list[Value], frames: Frames, depth: int = 0) -> None:
     program = prepare(values, graph=False)
+    if waiting := _list_waiting(program, values):
+        _read_alone(waiting, frames, depth + 1)
+        program = prepare(values, graph=False)
     run = start(program, "inference", frames)
     unknown = run.find_unknown()
     problem = unknown
@@ -555,6 +569,19 @@ def _read_alone(values: list[Value], frames: Frames, depth: int = 0) -> None:
         results = _evaluate(program)
     settle_results(program.roots, results)
     run.note(compiled, is_read=True)
+
+
+def _list_waiting(program: Program, values: list[Value]) -> list[Value]:
+    """What else the program holds that is made of running statistics as they are before
+    this program updates them."""
+    readers = set(list_readers(program.nodes))
+    if not readers:
+        return []
+    return [
+        held
+        for held in held_with(values)
+        if is_as_recorded(held) and not readers.isdisjoint(closure([held], graph=False))
+    ]
 
 
 def _evaluate(program: Program) -> list[Tensor]:

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from koila._capture.closure import gradient_closure
 from koila._capture.frames import Frames
+from koila._capture.graphs import walk
 from koila._capture.recorder import current, known, wrap
 from koila._capture.thread_recordings import recording
 from koila._capture.values import GradientHook, Node, Value, has_gradient_hooks
@@ -122,7 +123,8 @@ def differentiate_at_cut(
             cuts.append(_Cut(place, place.node, leaf, []))
             place.node, place.tensor = None, leaf
         before = [node for cut in cuts for node in _nodes_before(cut)]
-        if _are_seen_together([gradient_closure(value)[0], before]):
+        parts = [gradient_closure(value)[0], before]
+        if _are_seen_together(parts) or _share_graphs(*parts):
             return False
         differentiate(value, False, 0)
     finally:
@@ -137,6 +139,34 @@ def differentiate_at_cut(
         pairs.clear()
         differentiate(loss, False, 0)
     return True
+
+
+def _share_graphs(one: list[Node], other: list[Node]) -> bool:
+    """Whether two parts begin in one graph of before, which the first backward pass frees, or
+    come to one weight with a hook, through graphs or by itself."""
+    graphs, weights = _begin_in(one)
+    other_graphs, other_weights = _begin_in(other)
+    shared = weights.keys() & other_weights.keys()
+    return not graphs.isdisjoint(other_graphs) or any(_has_hooks(weights[key]) for key in shared)
+
+
+def _begin_in(part: list[Node]) -> tuple[set[Any], dict[int, Tensor]]:
+    """The nodes of autograd in which a part begins, and the weights at their ends."""
+    leaves = [
+        entry.tensor
+        for node in part
+        for entry in node.inputs
+        if type(entry) is Value and entry.tensor is not None and entry.meta.requires_grad
+    ]
+    weights = {id(tensor): tensor for tensor in leaves if tensor.is_leaf}
+    graphs = set()
+    for found in walk(leaves, set()):
+        weight = getattr(found, "variable", None)
+        if weight is None:
+            graphs.add(found)
+        else:
+            weights[id(weight)] = weight
+    return graphs, weights
 
 
 def _are_seen_together(parts: list[list[Node]]) -> bool:

@@ -197,9 +197,10 @@ def _as_tensors(index: Any) -> Any:
     """An index in which positions and masks from NumPy, and positions in lists and ranges, are
     tensors: what they are is no part of the program then."""
     if isinstance(index, tuple):
-        return tuple([_as_tensors(item) for item in index])
-    if isinstance(index, np.ndarray) and index.ndim and index.dtype.kind in "bil":
-        return torch.from_numpy(np.array(index))
+        return tuple([item if isinstance(item, tuple) else _as_tensors(item) for item in index])
+    if isinstance(index, np.ndarray) and index.ndim and index.dtype.kind in "bi":
+        kind = torch.bool if index.dtype.kind == "b" else torch.int64
+        return torch.from_numpy(index).to(kind, copy=True)
     if isinstance(index, (list, range)) and index and all(type(item) is int for item in index):
         return torch.tensor(index)
     return index

@@ -12,7 +12,7 @@ import warnings
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 import torch
 from torch import nn
@@ -147,6 +147,7 @@ registry.listeners.append(forget)
 
 
 _T = TypeVar("_T")
+_P = ParamSpec("_P")
 
 
 def _remember(cache: dict[Any, _T | CompileError], key: Any, make: Callable[[], _T]) -> _T:
@@ -255,6 +256,14 @@ class Run:
             )
         finally:
             self._say_trace()
+
+    def measure_trace(self, function: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
+        """Runs what runs a few samples, and says so where that takes too much."""
+        with memory.CountedMemory() as counted:
+            found = function(*args, **kwargs)
+        self.plan.trace_bytes = counted.get_peak()
+        self._say_trace()
+        return found
 
     def _say_trace(self) -> None:
         taken, self.plan.trace_bytes = self.plan.trace_bytes, 0
