@@ -211,6 +211,21 @@ class Beside(unittest.TestCase):
         self.check(Propagated, (known + plain) // 2, "computed by before the step takes")
         self.assertIsNone(koila.last().tile)
 
+    def test_gradients_of_inputs_count_beside_the_next_step(self):
+        """Of adversarial training: those that the first pass has given are held."""
+        model = nn.Sequential(nn.Linear(FEATURES, WIDTH), nn.ReLU(), nn.Linear(WIDTH, CLASSES))
+        for weight in model.parameters():
+            weight.grad = torch.zeros_like(weight)
+        x, y = koila.lazy(X, Y, batch=0, budget="1GiB")
+        moved = x.clone().requires_grad_()
+        (gradient,) = torch.autograd.grad(F.cross_entropy(model(moved), y), [moved])
+        F.cross_entropy(model(moved.detach()), y).backward()
+        with_gradient = koila.last().peak_bytes
+        size = gradient.nbytes
+        del gradient
+        F.cross_entropy(model(moved.detach()), y).backward()
+        self.assertEqual(with_gradient - koila.last().peak_bytes, size)
+
     def test_the_least_budget_is_said_in_lines_of_the_program(self):
         """Not in those of what koila has made of it."""
 

@@ -6,6 +6,8 @@ import threading
 import weakref
 from typing import Any
 
+import torch
+
 from koila._capture.by_memory import ByMemory, Exposed
 from koila._capture.values import Node, Value, append_weakly
 
@@ -33,6 +35,8 @@ class Recording(threading.local):
         self.views: list[Any] = []
         # Arrays that the program has of what may be computed again.
         self.lent: list[Any] = []
+        # Gradients of inputs that the program has been given, as of torch.autograd.grad.
+        self.gradients: list[weakref.ref[torch.Tensor]] = []
         self._held: list[weakref.ref[Any]] = []
         self._all: list[weakref.ref[Any]] = []
 

@@ -21,7 +21,15 @@ from koila._capture.program import Program
 from koila._capture.program_trace import is_weight, without_copies
 from koila._capture.recorder import current, known, wrap
 from koila._capture.thread_recordings import recording
-from koila._capture.values import Node, Value, has_gradient_hooks, hash_of, is_direct, is_open
+from koila._capture.values import (
+    Node,
+    Value,
+    append_weakly,
+    has_gradient_hooks,
+    hash_of,
+    is_direct,
+    is_open,
+)
 from koila._compiler import Compiled, has_accumulation_hooks
 from koila._errors import BudgetError, CompileError, KoilaError
 from koila._execute.cuts import make_gradients, weigh
@@ -48,7 +56,15 @@ from koila._execute.hooks import (
 from koila._plan.announce import announce
 from koila._plan.planner import Plan, Run, start
 
-__all__ = ["announce_retained", "backward", "free_graphs", "gradients", "look", "read_held"]
+__all__ = [
+    "announce_retained",
+    "backward",
+    "free_graphs",
+    "gradients",
+    "look",
+    "read_held",
+    "remember_gradients",
+]
 
 _T = TypeVar("_T")
 
@@ -892,7 +908,16 @@ def gradients(
         )
     if not retain_graph:
         _free(value)
-    return tuple(
+    given = tuple(
         None if gradient is None else apply_hooks((item._backward_hooks or {}).values(), gradient)
         for item, gradient in zip(inputs, result, strict=True)
     )
+    remember_gradients(inputs, given)
+    return given
+
+
+def remember_gradients(inputs: list[Tensor], found: tuple[Tensor | None, ...]) -> None:
+    """They count beside the steps that follow, for as long as the program holds them."""
+    for item, gradient in zip(inputs, found, strict=True):
+        if gradient is not None and not isinstance(item, torch.nn.Parameter):
+            append_weakly(recording.gradients, gradient)

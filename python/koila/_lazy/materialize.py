@@ -551,6 +551,8 @@ def _autograd_grad(func: Any, args: Any, kwargs: Any) -> Any:
     given.update(outputs=unwrap(outputs), inputs=unwrap(inputs))
     given["grad_outputs"] = unwrap(given.get("grad_outputs"))
     found = func(**given)
+    if not given.get("is_grads_batched"):
+        gradients.remember_gradients(_listed(given["inputs"]), found)
     if not keeps:
         gradients.free_graphs(ends)
     return found

@@ -703,9 +703,9 @@ def _find_resident(program: Program) -> int:
                 # It may be a view of memory of the user's.
                 size = min(size, computed.nbytes)
             found[place] = max(size, found.get(place, 0))
-    for value in values:
-        # Gradients of inputs are results of the steps before; those of weights are beside.
-        gradient = _gradient_of(value.tensor)
+    # Gradients of inputs are results of the steps before; those of weights are beside.
+    gradients = [_gradient_of(value.tensor) for value in values]
+    for gradient in (*gradients, *(reference() for reference in recording.gradients)):
         if gradient is not None:
             found.setdefault(gradient.untyped_storage().data_ptr(), gradient.nbytes)
     for leaf in program.leaves:
