@@ -44,6 +44,7 @@ __all__ = [
     "trace",
     "whole_bytes",
     "without_copies",
+    "writes_past_graph",
 ]
 
 _FILE = "koila-recording"
@@ -616,6 +617,8 @@ def _replay(module: nn.Module, recorded: _Recorded, arguments: tuple[Tensor, ...
         with node.call.modes(casts=node.call.grad):
             # A trace takes what .data gives for a constant.
             function = torch.detach if node.call.function in detaching else node.call.function
+            if writes_past_graph(node):
+                function = _refuse_write
             if function is batch_norm and isinstance(kwargs["momentum"], Tensor):
                 function = normalise
                 del kwargs["training"]
@@ -638,6 +641,19 @@ def _replay(module: nn.Module, recorded: _Recorded, arguments: tuple[Tensor, ...
         only = results[0]
         return only.reshape(()) if only.dim() and only.numel() == 1 else only
     return tuple(results)
+
+
+def writes_past_graph(node: Node) -> bool:
+    """Whether a call writes, without recording it, to a tensor that has a graph, as in
+    ``with torch.no_grad(): variance.clamp_(min=eps)``: its gradient does not see that."""
+    return not node.call.grad and any(
+        isinstance(node.inputs[index], Value) and node.inputs[index].meta.requires_grad
+        for index in node.call.writes
+    )
+
+
+def _refuse_write(*_: Any, **__: Any) -> Any:
+    raise CompileError("a write under no_grad() to a tensor with a graph is in no trace")
 
 
 def _cast_as_inside(call: Call, args: Any) -> Any:

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from koila._capture.batch_int import BatchInt
 from koila._capture.memory import Aliases
 from koila._capture.program import Program
-from koila._capture.program_trace import find_positions, find_sample_dims
+from koila._capture.program_trace import find_positions, find_sample_dims, writes_past_graph
 from koila._capture.recorder import make_leaf, wrap
 from koila._capture.values import Node, Value, read_sizes
 from koila._errors import BudgetError, CompileError
@@ -70,6 +70,8 @@ def _find_cut(
 ) -> Cut | None:
     if run.batch is None or run.batch < _FEWEST:
         return None
+    if any(map(writes_past_graph, run.program.nodes)):
+        return None  # what is written has to be in the memory that others have
     is_step = run.mode == "train"
     sample_dims = run.measure_trace(find_sample_dims, run.program, run.batch)
     places.refuse(sample_dims, is_step)

@@ -46,6 +46,7 @@ __all__ = [
     "outside",
     "prepare",
     "read",
+    "read_each",
     "read_first_part",
     "run_for_good",
     "run_nodes",
@@ -535,6 +536,14 @@ def _read(asked: list[Value], frames: Frames) -> None:
 def _fits_step(run: Run) -> bool:
     peak = run.plan.step_peak
     return peak is not None and peak <= run.budget
+
+
+@outside
+def read_each(values: list[Value], frames: Frames) -> None:
+    """Computes values without what else the program holds."""
+    unknown = [value for value in values if is_open(value) and value.seen is None]
+    if unknown:
+        _read_alone(unknown, frames)
 
 
 def _read_alone(values: list[Value], frames: Frames, depth: int = 0) -> None:

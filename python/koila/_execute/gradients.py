@@ -42,6 +42,7 @@ from koila._execute.executor import (
     outside,
     prepare,
     read,
+    read_each,
     read_first_part,
     run_for_good,
     settle_results,
@@ -480,7 +481,7 @@ class _Part:
     """What is part of a step: it was cut at ``ends``, and what it is made of ``stays`` for
     other parts."""
 
-    ends: frozenset[Value]
+    ends: frozenset[Value] | None  # None where it is not cut again
     stays: bool
 
 
@@ -597,7 +598,7 @@ def _backward(
     run, more = _start_step(value, frames, is_part)
     run.plan.only_read = False
     may_cut = not create_graph and inputs is None and (is_part or not retain_graph)
-    may_cut = may_cut and not find_hooked(value)
+    may_cut = may_cut and (part is None or part.ends is not None) and not find_hooked(value)
     unknown = run.find_unknown() if may_cut else None
     if unknown is not None:
         if _differentiate_at_cut(value, run, unknown, part):
@@ -677,7 +678,8 @@ def _differentiate_at_cut(
 ) -> bool:
     """Adds the gradients of a loss of which only the first part can be in tiles; False
     where that cannot be."""
-    held = read_first_part(run, problem, frozenset() if part is None else part.ends)
+    ends = None if part is None else part.ends
+    held = read_first_part(run, problem, ends or frozenset())
     frames = run.frames
     # The program is of no more use, and holds what it begins with.
     run.program = Program([], [])
@@ -686,26 +688,35 @@ def _differentiate_at_cut(
     places = frozenset(lazy._value for lazy in cuts)
     if not cuts:
         return False
-    if part is None:
-        _read_beside(value, frames)
+    if part is None and not _read_beside(value, frames):
+        return False
     recording.reads.clear()  # no step of the whole follows
     if not all(map(is_open, places)):
         return False  # what was read had to run with its graph
     made = [reference for node in nodes for reference in node.outputs]
     is_done = differentiate_at_cut(
-        value, cuts, lambda loss, stays, _: _differentiate_part(loss, frames, stays, 0, places)
+        value,
+        cuts,
+        # What comes before the cut is not cut again: both would begin in the same calls.
+        lambda loss, stays, _: _differentiate_part(
+            loss, frames, stays, 0, places if loss is value else None
+        ),
     )
     if is_done and part is None:
         _free_parts(value, nodes, made)
     return is_done
 
 
-def _read_beside(value: Value, frames: Frames) -> None:
+def _read_beside(value: Value, frames: Frames) -> bool:
     """What else the program holds is known from now on, as after any step; it needs what the
-    parts begin with. Not what writes to something: that runs once, as a whole."""
+    parts begin with. What writes to something runs once, with the part that is run whole;
+    False where it is no part of that."""
     beside = [held for held in held_with([value]) if is_as_recorded(held)]
-    if beside and not prepare(beside, graph=False).writes(statistics=False):
-        read(beside, frames)
+    writing = [held for held in beside if prepare([held], graph=False).writes(statistics=False)]
+    if others := [held for held in beside if held not in writing]:
+        read_each(others, frames)
+    inside = set(closure([value]))
+    return all(held.node in inside for held in writing)
 
 
 def _free_parts(value: Value, nodes: list[Node], made: list[weakref.ref[Value]]) -> None:
@@ -758,7 +769,7 @@ def _differentiate_part(
     frames: Frames,
     stays: bool,
     before: int,
-    ends: frozenset[Value] = frozenset(),
+    ends: frozenset[Value] | None = frozenset(),
 ) -> None:
     """Adds the gradients of a part of a program to ``.grad``; what it is made of
     ``stays`` for other parts. Hooks held ``before`` bytes beside what is there now."""
