@@ -7,6 +7,7 @@ a warning, and its loss, its gradients, and the buffers of its layers are those 
 
 import unittest
 import warnings
+from typing import Any
 
 import numpy as np
 import torch
@@ -346,7 +347,7 @@ class Cuts(unittest.TestCase):
     def test_kinds_of_positions(self):
         x = torch.arange(60.0).view(5, 12).requires_grad_()
         lazy = koila.lazy(x, batch=0, budget="1GiB")
-        for index in (
+        cases: tuple[Any, ...] = (
             *(np.array([2, 0, -1], dtype=kind) for kind in ("int8", "int16", "int32", "int64")),
             np.array([True, False, True, True, False]),
             (slice(None), np.array([[1, 2], [0, 3]])),
@@ -354,7 +355,8 @@ class Cuts(unittest.TestCase):
             (np.array([1, 2]), range(2)),
             [3, 1],
             np.int64(3),
-        ):
+        )
+        for index in cases:
             with self.subTest(str(index)):
                 self.assertTrue(torch.equal(koila.run(lazy[index]), x[index]))
 
