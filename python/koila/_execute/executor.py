@@ -458,14 +458,6 @@ def _read(asked: list[Value], frames: Frames) -> None:
         _read_alone(asked, frames)
         return
     if program.writes():
-        if held and program.writes(statistics=False):
-            alone = prepare(values)
-            if not alone.writes():
-                # What is held beside it is the reason.
-                _read_alone(asked, frames)
-                return
-            if start(alone, _graph_mode(alone), frames).has_room():
-                held, program = [], prepare(values, graph=False)
         # What is written must run once, with all that follows from it.
         whole = prepare([*values, *held])
         run = start(whole, _graph_mode(whole), frames)

@@ -604,7 +604,7 @@ def _backward(
         if _differentiate_at_cut(value, run, unknown, part):
             return True
         if not is_open(value):
-            return False
+            return _say_it_ran(run)
         run, more = _start_step(value, frames, is_part)
     stays = retain_graph if part is None else part.stays
     if run.fits(more + (_measure_retained(run) if stays else 0)):
@@ -663,7 +663,7 @@ def _backward(
             if _differentiate_at_cut(value, run, problem, part):
                 return True
             if not is_open(value):
-                return False
+                return _say_it_ran(run)
             run, _ = _start_step(value, frames, is_part)
         run.run_whole(problem)
         _run_whole(run, is_part)
@@ -671,6 +671,16 @@ def _backward(
     if not retain_graph:
         _free(value)
     return True
+
+
+def _say_it_ran(run: Run) -> bool:
+    """Says that a step has run whole, with its graph, while its first part was read."""
+    run.announce(
+        "koila cannot split this, so it runs whole: it writes in place to what the program "
+        f"holds, and there are {memory.format_bytes(run.budget)}",
+        None,
+    )
+    return False
 
 
 def _differentiate_at_cut(

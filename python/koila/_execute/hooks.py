@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from koila._capture.closure import gradient_closure
+from koila._capture.closure import closure, gradient_closure
 from koila._capture.frames import Frames
 from koila._capture.graphs import walk
 from koila._capture.recorder import current, known, wrap
@@ -124,6 +124,8 @@ def differentiate_at_cut(
             place.node, place.tensor = None, leaf
         before = [node for cut in cuts for node in _nodes_before(cut)]
         parts = [gradient_closure(value)[0], before]
+        if not set(before).isdisjoint(closure([value])):
+            return False  # what is handed on is written, and made again for that
         if _are_seen_together(parts) or _share_graphs(*parts):
             return False
         differentiate(value, False, 0)

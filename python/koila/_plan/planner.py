@@ -378,14 +378,6 @@ class Run:
         rough = _INSIDE * self._rough()
         return problem if rough > self._current_budget(rough) else None
 
-    def has_room(self) -> bool:
-        """Whether it is known that the whole batch fits the budget."""
-        try:
-            peak = self.peak()
-        except CompileError:
-            return False
-        return peak is not None and self.report()["exact"] and peak <= self.budget
-
     def fits(self, more: int = 0) -> bool:
         """Whether the whole batch, and ``more`` bytes, fit the budget; announces
         where koila cannot tell."""
