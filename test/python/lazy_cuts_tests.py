@@ -277,8 +277,7 @@ class Cuts(unittest.TestCase):
         def penalised(model, x, y):
             return batch_hard(model, x, y) + model.net[8].weight.square().sum()
 
-        _, wanted, _ = self.run_steps(penalised, None, hooked, steps=1)
-        plain, _, _ = self.run_steps(penalised, None, hooked, steps=1)
+        plain, wanted, _ = self.run_steps(penalised, None, hooked, steps=1)
         seen.clear()
         _, found, _ = self.run_steps(penalised, plain // 2, hooked, steps=1)
         self.assertEqual(len(seen), 1)

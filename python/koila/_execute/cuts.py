@@ -204,31 +204,37 @@ class _Places:
     def _find_refused(self) -> set[int]:
         """The places behind which something is written that was handed on there, or is
         differentiated, which needs the graph of what comes before."""
-        refused: set[int] = set()
-        for position, node in enumerate(self._nodes):
-            if node.call.differentiates:
-                refused.update(range(position))
+        differs = (place for place, node in enumerate(self._nodes) if node.call.differentiates)
+        spans = [(0, max(differs, default=0))]
         for (position, _), (values, end) in self._read.items():
             for value in values:
                 writes = self._writes.get(self._aliases.of(value), ())
-                refused.update(range(position, min(max(writes, default=-1), end)))
-        return refused
+                spans.append((position, min(max(writes, default=-1), end)))
+        return self._list_covered(spans)
+
+    def _list_covered(self, spans: list[tuple[int, int]]) -> set[int]:
+        """The places within any of the spans, each without its end."""
+        changes = [0] * (self._count + 1)
+        for start, end in spans:
+            if start < end:
+                changes[start] += 1
+                changes[end] -= 1
+        return {place for place, open_ in enumerate(itertools.accumulate(changes)) if open_}
 
     def refuse(self, sample_dims: dict[tuple[int, int], tuple[int, ...]], is_step: bool) -> None:
         """Refuses the places at which something is handed on of which it is not known how it
         is made of samples. Of a step that are pairs of samples, too, which have no gradient
         in tiles, and places at which nothing has one."""
-        graph = [0] * (self._count + 1)
+        unknown, useful = [], []
         for key, (values, end) in self._read.items():
             dims = sample_dims.get(key)
             has_gradient = values[0].meta.requires_grad
             if dims is None or (is_step and has_gradient and len(dims) > 1):
-                self._refused.update(range(key[0], end))
+                unknown.append((key[0], end))
             if has_gradient or not is_step:
-                graph[key[0]] += 1
-                graph[end] -= 1
-        counts = itertools.accumulate(graph)
-        self._refused.update(place for place, count in enumerate(counts) if count == 0)
+                useful.append((key[0], end))
+        self._refused |= self._list_covered(unknown)
+        self._refused |= set(range(self._count + 1)) - self._list_covered(useful)
 
     def detach_sizes(self, place: int) -> None:
         """Takes sizes of what is made before a place for numbers in the calls behind it: they

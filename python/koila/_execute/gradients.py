@@ -694,7 +694,8 @@ def _differentiate_at_cut(
     # The program is of no more use, and holds what it begins with.
     run.program = Program([], [])
     nodes = gradient_closure(value)[0]
-    cuts = [lazy for lazy in held if lazy.requires_grad and lazy._value.node in nodes]
+    reached = set(nodes)
+    cuts = [lazy for lazy in held if lazy.requires_grad and lazy._value.node in reached]
     places = frozenset(lazy._value for lazy in cuts)
     if not cuts:
         return False
