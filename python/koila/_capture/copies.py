@@ -8,6 +8,8 @@ one that was recorded whatever is called the batch, and tiles of it are proven l
 
 from __future__ import annotations
 
+import heapq
+from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -16,7 +18,7 @@ from torch import Tensor
 from koila._capture.program import Program
 from koila._capture.values import Meta, Value
 
-__all__ = ["Copies", "copies_of", "find_copies"]
+__all__ = ["Copies", "Readers", "copies_of", "find_copies"]
 
 
 @dataclass(frozen=True)
@@ -50,12 +52,28 @@ class Copies:
         return meta._replace(shape=shape, stride=stride)
 
 
-def find_copies(program: Program, place: int, batch: int) -> Copies | None:
+class Readers:
+    """Of a program the calls that read each of its values, in order, and the place of what
+    each call makes first."""
+
+    def __init__(self, program: Program) -> None:
+        self.by_place: defaultdict[int, list[int]] = defaultdict(list)
+        self.made: list[int] = []
+        count = 0
+        for position, (node, step) in enumerate(zip(program.nodes, program.steps, strict=True)):
+            for entry, value in zip(step, node.inputs, strict=True):
+                if isinstance(entry, int) and isinstance(value, Value):
+                    self.by_place[entry].append(position)
+            self.made.append(-1 - count)
+            count += len(node.call.metas)
+
+
+def find_copies(program: Program, place: int, batch: int, readers: Readers) -> Copies | None:
     """How a leaf has each sample of the ``batch`` more than once, if it does."""
     leaf = program.leaves[place]
     if leaf.copies is not None:
         return leaf.copies if _is_dense(leaf.meta) else None
-    found = _find(leaf.meta, batch, lambda dim: _meets_outer(program, place, dim, batch))
+    found = _find(leaf.meta, batch, lambda dim: _meets_outer(program, readers, place, dim, batch))
     if found is None and leaf.source is not None and leaf.node is None and not leaf.drawn:
         # What was computed of the batch, as rows of it that were shuffled: any order will do.
         found = _find(leaf.meta, batch, lambda dim: False if dim == 0 else None)
@@ -101,26 +119,34 @@ def _dim_of(meta: Meta, extent: int, dim: int) -> int | None:
     return shape.index(extent) if extent in shape else None
 
 
-def _meets_outer(program: Program, place: int, dim: int, batch: int) -> bool | None:
+def _meets_outer(
+    program: Program, readers: Readers, place: int, dim: int, batch: int
+) -> bool | None:
     """Of what a leaf, and what is made of it alone, meets in a program; None if that has no
     samples in this dim."""
     extent = program.leaves[place].meta.shape[dim]
     known = {place: dim}
-    count = 0
-    for node, step in zip(program.nodes, program.steps, strict=True):
+    waiting = list(readers.by_place.get(place, ()))
+    last = -1
+    while waiting:
+        position = heapq.heappop(waiting)
+        if position == last:
+            continue  # it reads several of them
+        last = position
+        node = program.nodes[position]
         inputs = [
             (entry, value)
-            for entry, value in zip(step, node.inputs, strict=True)
+            for entry, value in zip(program.steps[position], node.inputs, strict=True)
             if isinstance(entry, int) and isinstance(value, Value)
         ]
-        mine = next((known[entry] for entry, _ in inputs if entry in known), None)
+        mine = next(known[entry] for entry, _ in inputs if entry in known)
         for index, meta in enumerate(node.call.metas):
-            found = None if mine is None else _dim_of(meta, extent, mine)
+            found = _dim_of(meta, extent, mine)
             if found is not None:
-                known[-1 - count - index] = found
-        count += len(node.call.metas)
-        if mine is None:
-            continue
+                made = readers.made[position] - index
+                known[made] = found
+                for reader in readers.by_place.get(made, ()):
+                    heapq.heappush(waiting, reader)
         if getattr(node.call.function, "__name__", "") in _SPLITTING:
             return _is_split_outer(node.call.metas[0].shape, extent, mine, batch)
         for entry, value in inputs:

@@ -21,7 +21,7 @@ from torch.nn.functional import batch_norm
 
 from koila._capture.casts import CastCache
 from koila._capture.compare import compare
-from koila._capture.copies import Copies, find_copies
+from koila._capture.copies import Copies, Readers, find_copies
 from koila._capture.cumulative import normalise
 from koila._capture.frames import location_of
 from koila._capture.global_hooks import without_hooks
@@ -324,13 +324,15 @@ def explain(error: CompileError, program: Program) -> tuple[str, Location | None
 
 def _find_all_copies(program: Program, batch: int | None) -> dict[int, Copies]:
     """The leaves beside what was given and weights that may have each sample more than once."""
-    found = {}
-    updated = _find_updated(program)
+    found: dict[int, Copies] = {}
+    if not batch:
+        return found
+    updated, readers = _find_updated(program), Readers(program)
     for index, leaf in enumerate(program.leaves):
-        if not batch or leaf.origin or leaf.meta.requires_grad or index in program.copied:
+        if leaf.origin or leaf.meta.requires_grad or index in program.copied:
             continue
         if not isinstance(leaf.tensor, nn.Parameter) and index not in updated:
-            copies = find_copies(program, index, batch)
+            copies = find_copies(program, index, batch, readers)
             if copies is not None:
                 found[index] = copies
     return found
