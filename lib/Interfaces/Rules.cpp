@@ -430,7 +430,7 @@ SmallVector<BatchFact, 1> BatchRule::takeResults() {
           "data");
     // Others weigh tiles by their samples, or need a row in each.
     for (BatchFact &fact : results)
-      if (fact.combine != Combine::Sum)
+      if (fact.combine != Combine::Sum && fact.combine != Combine::GradientSum)
         fact.combine = Combine::None;
   }
   if (!agrees)

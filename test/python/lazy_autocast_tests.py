@@ -170,6 +170,41 @@ class Autocast(unittest.TestCase):
         for gradient in gradients(model):
             self.assertGreater(gradient.norm(), 1e-4)
 
+    def test_batch_normalisation_is_split(self):
+        """With the statistics of all samples, as near to float64 as plain PyTorch is."""
+        batch, width = 2048, 64
+
+        def run(dtype, enabled, budget=None):
+            torch.manual_seed(0)
+            layers = [
+                (nn.Linear(24 if i == 0 else width, width), nn.BatchNorm1d(width), nn.ReLU())
+                for i in range(3)
+            ]
+            model = nn.Sequential(*sum(layers, ()), nn.Linear(width, CLASSES)).to(dtype)
+            y = torch.arange(batch) % CLASSES
+            x = (torch.randn(batch, 24) + torch.randn(CLASSES, 24)[y]).to(dtype)
+            if budget is not None:
+                x, y = koila.lazy(x, y, batch=0, budget=budget)
+            with torch.autocast("cpu", dtype=torch.bfloat16, enabled=enabled):
+                loss = F.cross_entropy(model(x), y)
+            loss.backward()
+            floats = [buffer for buffer in model.buffers() if buffer.is_floating_point()]
+            return [
+                torch.cat([tensor.double().flatten() for tensor in tensors])
+                for tensors in (gradients(model), floats)
+            ]
+
+        exact = run(torch.float64, False)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", koila.KoilaWarning)
+            found = run(torch.float32, True, "1200KiB")
+        self.assertLess(koila.last().tile, batch)
+        for tiled, plain, right in zip(found, run(torch.float32, True), exact, strict=True):
+            error = (plain - right).norm()
+            self.assertLess((tiled - right).norm(), 1.5 * error)
+            # The statistics of tiles are further off.
+            self.assertGreater(right.norm(), 20 * error)
+
 
 if __name__ == "__main__":
     unittest.main()

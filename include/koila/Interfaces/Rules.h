@@ -171,6 +171,9 @@ enum class Combine {
   /// It does not.
   None,
   Sum,
+  /// Of the gradient of a weight: parts may be rounded to a half type, as
+  /// autograd rounds what it adds up.
+  GradientSum,
   /// The sum, each tile weighed by its share of the samples.
   Mean,
   /// The logarithm of the sum of exponentials.

@@ -19,8 +19,6 @@ std::optional<StorageFact> kernels::getStorageFact(Value value) {
   return rule.getResults()[cast<OpResult>(value).getResultNumber()];
 }
 
-bool kernels::isHalf(Type type) { return isa<Float16Type, BFloat16Type>(type); }
-
 bool kernels::isPlain(Type type) {
   return type.isF32() || type.isF64() || isa<IntegerType>(type);
 }

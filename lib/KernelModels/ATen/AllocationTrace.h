@@ -9,6 +9,7 @@
 #ifndef KOILA_KERNELMODELS_ATEN_ALLOCATIONTRACE_H
 #define KOILA_KERNELMODELS_ATEN_ALLOCATIONTRACE_H
 
+#include "koila/Dialect/Koila/IR/DType.h"
 #include "koila/Interfaces/Rules.h"
 #include <algorithm>
 
@@ -48,7 +49,6 @@ private:
 /// none for an argument, and where no memory rule tells.
 std::optional<StorageFact> getStorageFact(mlir::Value value);
 
-bool isHalf(mlir::Type type);
 /// float32, float64 and integers: what PyTorch computes in its own type.
 bool isPlain(mlir::Type type);
 

@@ -49,6 +49,13 @@ bool kernels::normalisesRows(const ConcreteTensor &input) {
   return !input.contiguous || !hasManyPixels(input);
 }
 
+int64_t kernels::getRowSumBytes(const ConcreteTensor &input, int64_t threads,
+                                bool hasWeight, bool isTraining) {
+  int64_t vectors =
+      2 * threads + (isHalf(input.elementType) ? 3 : !hasWeight + !isTraining);
+  return vectors * input.dims[1] * getSumBytes(input.elementType);
+}
+
 //===----------------------------------------------------------------------===//
 // batch_norm, instance_norm
 //===----------------------------------------------------------------------===//
@@ -60,8 +67,6 @@ void BatchNormOp::describeWorkspace(WorkspaceRule &rule) {
   int64_t channels = input->dims[1];
   int64_t statistic =
       getStatisticBytes(rule, *input, {getWeight(), getRunningMean()});
-  if (isHalf(input->elementType) && !getWeight())
-    return rule.setInexact("batch_norm of a half type without a weight");
   if (channels == 1 && !input->contiguous)
     return rule.setInexact("batch_norm of one channel that is not contiguous");
   // An empty batch takes another path with four vectors (measured).
@@ -75,6 +80,8 @@ void BatchNormOp::describeWorkspace(WorkspaceRule &rule) {
   bool isDense = input->contiguous || isChannelsLast(*input);
   int64_t vectors = isDense ? 2 * channels * getSumBytes(input->elementType)
                             : 3 * channels * statistic;
+  if (isHalf(input->elementType) && !getWeight() && !isDense)
+    return rule.setInexact("batch_norm of a half type without a weight");
   if (!getTraining())
     return rule.setTransient(vectors);
   // Mean and reciprocal deviation stay to the end.
@@ -84,11 +91,15 @@ void BatchNormOp::describeWorkspace(WorkspaceRule &rule) {
   // Mean and sum of squares; where channels lie innermost, also each thread's.
   int64_t sums = results;
   if (kernels::normalisesRows(*input)) {
-    if (isHalf(input->elementType))
-      return rule.setInexact("statistics of rows of a half type");
     int64_t threads = rule.getTarget().threads;
-    if (input->numElements() / channels > threads)
-      sums += threads * channels * statistic;
+    // Half types take another kernel, for any number of rows; float16 is added
+    // up in float32 (measured).
+    int64_t sum = input->elementType.isF16() ? 4 : statistic;
+    sums = 2 * channels * sum;
+    if (isHalf(input->elementType))
+      sums += threads * channels * 4;
+    else if (input->numElements() / channels > threads)
+      sums += threads * channels * sum;
   }
   rule.setTransient(results + std::max(vectors, sums));
 }
@@ -115,9 +126,7 @@ static void describeBatchNormStats(WorkspaceRule &rule,
   rule.setTransient(sums);
 }
 
-/// Source: batch_norm_backward_cpu_template in native/Normalization.cpp and
-/// batch_norm_cpu_backward_channels_last_impl in
-/// native/cpu/batch_norm_kernel.cpp.
+/// Source: batch_norm_backward_cpu_template in native/Normalization.cpp.
 static void describeBatchNormBackward(WorkspaceRule &rule,
                                       NativeBatchNormBackwardOp op) {
   auto input = rule.tensor(op.getInput());
@@ -130,10 +139,9 @@ static void describeBatchNormBackward(WorkspaceRule &rule,
       (input->contiguous || isChannelsLast(*input)) &&
       (gradient->contiguous || isChannelsLast(*gradient)) &&
       suggestsChannelsLast(*input) == suggestsChannelsLast(*gradient);
-  bool isRow = areDense && kernels::normalisesRows(*input);
-  if (isHalf(input->elementType) && (!areDense || isRow))
+  if (isHalf(input->elementType) && !areDense)
     return rule.setInexact("a gradient of batch_norm of a half type that is "
-                           "in rows or not dense");
+                           "not dense");
   // Of a single channel the sum is one of all elements, by several threads.
   if (!areDense && channels == 1)
     return rule.setInexact("a gradient of batch_norm of one channel that is "
@@ -141,13 +149,10 @@ static void describeBatchNormBackward(WorkspaceRule &rule,
   // The sum of the gradient.
   if (!areDense)
     return rule.setTransient(vector);
-  // Two sums of each thread, ones for a weight, and deviations that are not
-  // there from training.
-  int64_t sums =
-      isRow
-          ? (2 * rule.getTarget().threads + !op.getWeight() + !op.getTrain()) *
-                vector
-          : 0;
+  int64_t sums = 0;
+  if (kernels::normalisesRows(*input))
+    sums = kernels::getRowSumBytes(*input, rule.getTarget().threads,
+                                   bool(op.getWeight()), op.getTrain());
   // The input's gradient is made a second time before the first one goes.
   rule.setTransient(
       std::max(op.getOutputMask()[0] ? input->numBytes() : 0, sums));

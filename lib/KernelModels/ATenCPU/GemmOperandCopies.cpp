@@ -129,7 +129,7 @@ static constexpr int64_t kMostOfATen = 16 * 16 * 16;
 /// mkldnn_fp16_device_check; brgemm_matmul_t takes bfloat16 on the instruction
 /// sets that have it.
 static Library getLibrary(StringRef isa, Type type) {
-  if (!kernels::isHalf(type))
+  if (!isHalf(type))
     return Library::ATen;
   if (isa == "avx2_vnni_2" || isa == "avx512_core_amx_fp16")
     return Library::BrgemmOfOtherBlocks;

@@ -81,6 +81,10 @@ StringRef koila::getDTypeName(Type type) {
   }
 }
 
+bool koila::isHalf(Type elementType) {
+  return elementType.isF16() || elementType.isBF16();
+}
+
 std::string koila::listDTypes() {
   return llvm::join(
       llvm::map_range(kDTypes, [](const DType &known) { return known.name; }),

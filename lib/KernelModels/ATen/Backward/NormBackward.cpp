@@ -38,7 +38,7 @@ static void describeBatchNorm(BackwardRule &rule, BackwardReplay &steps,
   bool isDense = (input.contiguous && gradient.contiguous) ||
                  (isChannelsLast(input) && isChannelsLast(gradient));
   bool isRow = kernels::normalisesRows(input);
-  if (isHalf(input.elementType) && (!isDense || isRow))
+  if (isHalf(input.elementType) && !isDense)
     return koila::detail::describeUnknownBackward(rule);
   if (!isDense) {
     if (norm.getTraining() && !steps.wants(0))
@@ -46,10 +46,6 @@ static void describeBatchNorm(BackwardRule &rule, BackwardReplay &steps,
     return steps.allocateTemporary(input.dims[1] *
                                    getElementBytes(input.elementType));
   }
-  // Two sums of each thread, where channels lie innermost, ones for a weight,
-  // and deviations that are not there from training. Source:
-  // batch_norm_cpu_backward_channels_last_impl in
-  // native/cpu/batch_norm_kernel.cpp.
   if (isRow) {
     Value weight = norm.getWeight(), bias = norm.getBias();
     bool isTrained = weight && bias && rule.wantsGradient(weight) &&
@@ -57,10 +53,8 @@ static void describeBatchNorm(BackwardRule &rule, BackwardReplay &steps,
     if (norm.getTraining() && !isTrained && (weight || bias))
       rule.setInexact("the gradient of rows in batch_norm with frozen "
                       "parameters in training mode");
-    int64_t vectors =
-        2 * rule.getTarget().threads + !weight + !norm.getTraining();
-    steps.allocateTemporary(vectors * input.dims[1] *
-                            getElementBytes(input.elementType));
+    steps.allocateTemporary(kernels::getRowSumBytes(
+        input, rule.getTarget().threads, bool(weight), norm.getTraining()));
   }
   if (steps.wants(0))
     steps.allocateTemporary(input.numBytes());

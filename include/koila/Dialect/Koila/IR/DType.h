@@ -20,6 +20,8 @@ mlir::Type getDTypeElementType(mlir::MLIRContext *context,
                                llvm::StringRef dtype);
 /// The long name of an element type; empty if torch has none.
 llvm::StringRef getDTypeName(mlir::Type elementType);
+/// Whether it is float16 or bfloat16.
+bool isHalf(mlir::Type elementType);
 /// All long names, for messages: "float32, float64, ...".
 std::string listDTypes();
 

@@ -377,7 +377,7 @@ void rules::inferConvolutionBackwardBatch(BatchRule &rule) {
     return rule.mix("the batch is not dim 0 of the gradient and of the input");
   BatchFact sum = BatchFact::mixed(
       "the gradient of a weight is a sum over the samples", op);
-  sum.combine = Combine::Sum;
+  sum.combine = Combine::GradientSum;
   for (auto [index, isMade] : llvm::enumerate(op.getOutputMask())) {
     BatchFact fact = index == 0 ? input : sum;
     rule.setResult(index, isMade ? fact : BatchFact::free());

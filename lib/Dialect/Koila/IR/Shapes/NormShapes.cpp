@@ -199,7 +199,7 @@ void rules::inferNativeBatchNormBackwardBatch(BatchRule &rule) {
                     "samples");
   BatchFact sum = BatchFact::mixed(
       "the gradient of a weight is a sum over the samples", op);
-  sum.combine = Combine::Sum;
+  sum.combine = Combine::GradientSum;
   for (auto [index, isMade] : llvm::enumerate(op.getOutputMask())) {
     BatchFact result = index == 0 ? fact : sum;
     rule.setResult(index, isMade ? result : BatchFact::free());

@@ -7,6 +7,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "PhasePlan.h"
+#include "koila/Dialect/Koila/IR/DType.h"
 #include "koila/Dialect/Koila/IR/LossOps.h"
 #include "koila/Dialect/Koila/IR/NormOps.h"
 
@@ -165,7 +166,7 @@ LogicalResult PhasePlan::checkWeights() {
                 "arguments of their own";
   WalkResult result = function->walk([&](ParamGetOp op) -> WalkResult {
     Type type = cast<TensorType>(op.getType()).getElementType();
-    if (!wantsGradient(op.getResult()) || !(type.isF16() || type.isBF16()))
+    if (!wantsGradient(op.getResult()) || !isHalf(type))
       return WalkResult::advance();
     return refuseStep(op, "the gradient of '" + op.getParam() +
                               "' would be rounded to its half type with each "

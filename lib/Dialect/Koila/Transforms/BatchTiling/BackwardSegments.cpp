@@ -17,14 +17,17 @@
 #include "BatchNormStatistics.h"
 #include "PhasePlan.h"
 #include "RecomputePlan.h"
+#include "Reductions.h"
 #include "koila/Dialect/Koila/IR/BinaryOps.h"
 #include "koila/Dialect/Koila/IR/CopyOps.h"
+#include "koila/Dialect/Koila/IR/DType.h"
 #include "koila/Dialect/Koila/IR/LossOps.h"
 #include "koila/Dialect/Koila/IR/NormOps.h"
 #include "koila/Dialect/Koila/IR/ViewOps.h"
 #include "koila/Interfaces/BackwardOperator.h"
 #include "koila/Interfaces/MutableStorage.h"
 #include "mlir/IR/IRMapping.h"
+#include "mlir/IR/TypeUtilities.h"
 #include "llvm/ADT/EquivalenceClasses.h"
 #include "llvm/ADT/MapVector.h"
 #include <map>
@@ -580,15 +583,28 @@ Recompute BackwardSplitter::getChoice(Value value,
 }
 
 Value BackwardSplitter::getLeaf(Writer &writer, Value value) {
-  Value &leaf = writer.leaves[value];
-  if (leaf)
-    return leaf;
-  Value source = getForward(writer, value);
-  auto op = LeafOp::create(builder, value.getLoc(), source.getType(), source);
+  bool isTiled = !writer.segment.isWhole;
   // Without the batch it is there before the loops.
-  if (writer.segment.isWhole || batch->lookupRead(value).isAt())
-    mark(op, writer.segment);
-  return writer.leaves[value] = op.getResult();
+  bool isBefore = isTiled && !batch->lookupRead(value).isAt();
+  Type type = getElementTypeOrSelf(value.getType());
+  Value &leaf = writer.leaves[value];
+  if (!leaf) {
+    Value source = getForward(writer, value);
+    // Tiles add to its gradient, which would be rounded with each.
+    if (isBefore && isHalf(type))
+      collectMade([&] {
+        source = convertElements(builder, value.getLoc(), source,
+                                 builder.getF32Type());
+      });
+    auto op = LeafOp::create(builder, value.getLoc(), source.getType(), source);
+    if (!isBefore)
+      mark(op, writer.segment);
+    leaf = op.getResult();
+  }
+  Value made = convertElements(builder, value.getLoc(), leaf, type);
+  if (made != leaf)
+    mark(made.getDefiningOp(), writer.segment);
+  return made;
 }
 
 /// What stands for `value`, through which no gradient flows: made again where
@@ -597,7 +613,8 @@ Value BackwardSplitter::getLocal(Writer &writer, IRMapping &mapping,
                                  Value value) {
   if (Value known = mapping.lookupOrNull(value))
     return known;
-  if (Value leaf = writer.leaves.lookup(value))
+  if (Value leaf = writer.leaves.lookup(value);
+      leaf && leaf.getType() == value.getType())
     return leaf;
   Operation *op = value.getDefiningOp();
   if (!op || op->getNumRegions() > 0 || levels.contains(op) ||
@@ -801,7 +818,9 @@ void BackwardSplitter::writeSegment(const Segment &segment) {
   for (auto [value, leaf] : writer.leaves) {
     auto gradient =
         LeafGradOp::create(builder, leaf.getLoc(), leaf.getType(), leaf);
-    contributions[value].push_back(gradient.getResult());
+    Type type = getElementTypeOrSelf(value.getType());
+    contributions[value].push_back(
+        convertElements(builder, value.getLoc(), gradient.getResult(), type));
     if (leaf.getDefiningOp()->hasAttr(kSegmentAttr))
       mark(gradient, segment);
     else

@@ -2,7 +2,9 @@
 
 #include "BatchNormStatistics.h"
 #include "PhasePlan.h"
+#include "Reductions.h"
 #include "koila/Dialect/Koila/IR/BinaryOps.h"
+#include "koila/Dialect/Koila/IR/DType.h"
 #include "koila/Dialect/Koila/IR/NormOps.h"
 #include "koila/Dialect/Koila/IR/PointwiseOps.h"
 #include "koila/Dialect/Koila/IR/ViewOps.h"
@@ -44,6 +46,9 @@ struct Maker {
     return make<DivScalarOp>({tensor, number}, tensor.getType(),
                              {{"other", DynamicAttr::get(loc.getContext())}});
   }
+  Value convert(Value tensor, Type type) const {
+    return convertElements(builder, loc, tensor, type);
+  }
 };
 } // namespace
 
@@ -51,10 +56,17 @@ static RankedTensorType getInputType(BatchNormOp op) {
   return cast<RankedTensorType>(op.getInput().getType());
 }
 
+/// What statistics are in: of half types in float32, as PyTorch adds them up.
+/// Source: batch_norm_cpu in aten/src/ATen/native/Normalization.cpp.
+static Type getStatisticsType(BatchNormOp op) {
+  Type type = getInputType(op).getElementType();
+  return isHalf(type) ? Float32Type::get(type.getContext()) : type;
+}
+
 /// Of one number for each channel.
 static RankedTensorType getChannelType(BatchNormOp op) {
-  RankedTensorType type = getInputType(op);
-  return RankedTensorType::get({type.getDimSize(1)}, type.getElementType());
+  return RankedTensorType::get({getInputType(op).getDimSize(1)},
+                               getStatisticsType(op));
 }
 
 /// How many elements a statistic is of, an integer of the program.
@@ -94,7 +106,8 @@ static void decompose(BatchNormOp op) {
   Maker maker{builder, op.getLoc()};
   SmallVector<Type> types(2, getChannelType(op));
   auto stats = BatchNormUpdateStatsOp::create(
-      builder, op.getLoc(), types, op.getInput(),
+      builder, op.getLoc(), types,
+      maker.convert(op.getInput(), getStatisticsType(op)),
       {builder.getNamedAttr("momentum", builder.getF64FloatAttr(0.0)),
        builder.getNamedAttr("operandSegmentSizes",
                             builder.getDenseI32ArrayAttr({1, 0, 0}))});
@@ -116,18 +129,22 @@ static void decompose(BatchNormOp op) {
   op->removeDiscardableAttr(KoilaDialect::kReadsAttr);
 }
 
-/// Whether all is of one type that sums are exact enough in. Half types mix
-/// with float32: their statistics are wider than they are.
+/// Whether the statistics are of a type that sums are exact enough in, and all
+/// else is of it: parameters of half types would round them.
 static bool isDecomposed(BatchNormOp op, FunctionOpInterface function) {
   auto type = dyn_cast<RankedTensorType>(op.getInput().getType());
   bool isAlone = op.getTraining() && type && type.getRank() >= 2 &&
                  op->getParentRegion() == &function.getFunctionBody() &&
                  !op->hasAttr(KoilaDialect::kPerTileAttr);
-  return isAlone &&
-         (type.getElementType().isF32() || type.getElementType().isF64()) &&
-         llvm::all_of(op->getOperands(), [&](Value operand) {
-           return getElementTypeOrSelf(operand.getType()) ==
-                  type.getElementType();
+  if (!isAlone)
+    return false;
+  Type statistics = getStatisticsType(op);
+  OperandRange parameters = op->getOperands().drop_front();
+  return (statistics.isF32() || statistics.isF64()) &&
+         // Without any PyTorch rounds statistics to the type of the input.
+         (!parameters.empty() || !isHalf(type.getElementType())) &&
+         llvm::all_of(parameters, [&](Value operand) {
+           return getElementTypeOrSelf(operand.getType()) == statistics;
          });
 }
 
@@ -168,7 +185,8 @@ BatchNormGradient::BatchNormGradient(OpBuilder &builder, BatchNormOp op,
 }
 
 /// w/s * (dy - mean(dy) - x * mean(dy * x)), x the normalised input: the last
-/// two terms are a normalisation by another weight and bias.
+/// two terms are a normalisation by another weight and bias. It is rounded to a
+/// half type once, as PyTorch does.
 void BatchNormGradient::prepareInputGradient(OpBuilder &builder) {
   auto op = cast<BatchNormOp>(norm);
   Maker maker{builder, op.getLoc()};
@@ -194,12 +212,18 @@ void BatchNormGradient::prepareInputGradient(OpBuilder &builder) {
 
 Value BatchNormGradient::buildInputGradient(OpBuilder &builder, Value input,
                                             Value gradient) const {
+  Maker maker{builder, norm->getLoc()};
+  Type type = cast<TensorType>(input.getType()).getElementType();
+  Type wide = cast<TensorType>(weight.getType()).getElementType();
+  Value exact = maker.convert(input, wide);
   auto rest = cast<BatchNormOp>(builder.clone(*norm));
-  rest.getInputMutable().assign(input);
+  rest.getInputMutable().assign(exact);
   rest.getWeightMutable().assign(weight);
   rest.getBiasMutable().assign(bias);
+  rest->getResult(0).setType(exact.getType());
   rest->removeDiscardableAttr(kNormalisesBatchAttr);
-  return AddcmulOp::create(builder, norm->getLoc(), input.getType(),
-                           rest.getResult(), gradient, scale,
-                           builder.getI64IntegerAttr(1), nullptr, ValueRange());
+  Value made = AddcmulOp::create(
+      builder, norm->getLoc(), exact.getType(), rest.getResult(), gradient,
+      scale, builder.getI64IntegerAttr(1), nullptr, ValueRange());
+  return maker.convert(made, type);
 }

@@ -7,6 +7,7 @@
 #include "BackwardSegments.h"
 #include "PhasePlan.h"
 #include "Reductions.h"
+#include "koila/Dialect/Koila/IR/DType.h"
 #include "koila/Dialect/Koila/IR/IndexOps.h"
 #include "koila/Dialect/Koila/IR/LossOps.h"
 #include "koila/Dialect/Koila/IR/ObjectOps.h"
@@ -459,7 +460,7 @@ bool PhasePlan::accumulatesInTiles(Operation &op) const {
   return llvm::all_of(op.getResults(), [&](OpResult result) {
     const BatchFact &fact = facts[result.getResultNumber()];
     return result.use_empty() ||
-           (fact.isMixed() && fact.combine == Combine::Sum &&
+           (fact.isMixed() && fact.combine == Combine::GradientSum &&
             llvm::all_of(result.getUses(), isAccumulated));
   });
 }
@@ -470,8 +471,9 @@ LogicalResult PhasePlan::classifySegment(Operation &op) {
     return success();
   }
   for (Value result : op.getResults())
-    if (isa<TensorType>(result.getType()) && !result.use_empty() &&
-        !batch.lookup(result).isAt() && !accumulatesInTiles(op))
+    if (const BatchFact &fact = batch.lookup(result);
+        isa<TensorType>(result.getType()) && !result.use_empty() &&
+        !fact.isAt() && !fact.isFree() && !accumulatesInTiles(op))
       return refuseStep(&op, "'" + getCallee(op).str() +
                                  "' is not apart for each sample");
   if (op.getNumRegions() > 0)
@@ -495,7 +497,7 @@ LogicalResult PhasePlan::classifyLeaf(LeafOp op) {
   // All tiles add to its gradient.
   if (fact.isFree()) {
     Type type = getElementTypeOrSelf(op.getType());
-    if (type.isF16() || type.isBF16())
+    if (isHalf(type))
       return refuseStep(op, "the gradient of " + name +
                                 ", which has no batch, would be rounded to its "
                                 "half type with each tile; give it in float32");

@@ -18,6 +18,8 @@ bool koila::canCombine(Combine combine, Type type) {
     return false;
   case Combine::Sum:
     return type.isF32() || type.isInteger(64);
+  case Combine::GradientSum:
+    return type.isF32() || isHalf(type);
   case Combine::Mean:
   case Combine::LogSumExp:
   case Combine::Norm:
@@ -53,6 +55,7 @@ bool koila::givesResults(Combine combine, Operation *op) {
     return false;
   switch (combine) {
   case Combine::Sum:
+  case Combine::GradientSum:
     return true;
   case Combine::Max:
   case Combine::Min:
@@ -99,8 +102,11 @@ Type Combiner::getCarriedType(unsigned index) const {
   Type type = getElementType(getShaped(index));
   if (hasPlaces())
     return type;
-  bool rounds = combine != Combine::Max && combine != Combine::Min;
-  return rounds && type.isF32() ? Float64Type::get(type.getContext()) : type;
+  if (combine == Combine::Max || combine == Combine::Min)
+    return type;
+  if (isHalf(type))
+    return Float32Type::get(type.getContext());
+  return type.isF32() ? Float64Type::get(type.getContext()) : type;
 }
 
 /// What combining starts from, in elements of `type`.
@@ -129,12 +135,14 @@ static Value makeNumber(OpBuilder &builder, Location loc, Value index) {
   return arith::IndexCastOp::create(builder, loc, builder.getI64Type(), index);
 }
 
-static Value convert(OpBuilder &builder, Location loc, Value tensor,
-                     Type type) {
+Value koila::convertElements(OpBuilder &builder, Location loc, Value tensor,
+                             Type type) {
+  auto shaped = cast<TensorType>(tensor.getType());
+  if (shaped.getElementType() == type)
+    return tensor;
   return ToDtypeOp::create(
-      builder, loc, cast<RankedTensorType>(tensor.getType()).clone(type),
-      tensor, *getScalarTypeCode(getDTypeName(type)),
-      /*non_blocking=*/false,
+      builder, loc, shaped.clone(type), tensor,
+      *getScalarTypeCode(getDTypeName(type)), /*non_blocking=*/false,
       /*copy=*/false, /*memory_format=*/nullptr, ValueRange());
 }
 
@@ -151,6 +159,7 @@ Value Combiner::addPart(OpBuilder &builder, Value sum, Value part,
   Attribute one = builder.getI64IntegerAttr(1);
   switch (combine) {
   case Combine::Sum:
+  case Combine::GradientSum:
     return AddTensorOp::create(builder, loc, type, sum, part, one,
                                /*tied=*/true, ValueRange());
   case Combine::Mean:
@@ -235,7 +244,7 @@ SmallVector<Value> Combiner::addMoments(OpBuilder &builder, ValueRange carried,
   // float32 is as far off as the deviations are large where those are small
   // beside it, and a variance may be out of its range. Source: WelfordOps in
   // aten/src/ATen/native/SharedReduceOps.h.
-  Value exact = convert(builder, loc, self, getElementType(carried[0]));
+  Value exact = convertElements(builder, loc, self, getElementType(carried[0]));
   Value partMean =
       MeanDimOp::create(builder, loc, wide, exact, dimsAttr, keepdim, nullptr);
   Value partVariance =
@@ -291,8 +300,7 @@ SmallVector<Value> Combiner::add(OpBuilder &builder, ValueRange carried,
   if (combine == Combine::MeanAndVariance) {
     Location loc = op->getLoc();
     for (auto [part, sum] : llvm::zip_equal(parts, carried))
-      if (getElementType(part) != getElementType(sum))
-        part = convert(builder, loc, part, getElementType(sum));
+      part = convertElements(builder, loc, part, getElementType(sum));
     return addStatistics(builder, carried, parts[0], parts[1], tile);
   }
   SmallVector<Value> sums;
@@ -330,7 +338,6 @@ SmallVector<Value> Combiner::finish(OpBuilder &builder, ValueRange carried,
   if (combine == Combine::Norm || combine == Combine::Deviation)
     last = SqrtOp::create(builder, loc, last.getType(), last, /*tied=*/true);
   for (auto [whole, result] : llvm::zip_equal(wholes, getCombinedResults(op)))
-    if (Type type = getElementType(result); getElementType(whole) != type)
-      whole = convert(builder, loc, whole, type);
+    whole = convertElements(builder, loc, whole, getElementType(result));
   return wholes;
 }

@@ -18,6 +18,9 @@ namespace koila {
 /// where a sum of sums rounds more than the sum, nor in float64, for which
 /// there is no wider type to add in: where parts cancel, their order shows.
 bool canCombine(Combine combine, mlir::Type type);
+/// `tensor` in elements of `type`: itself if it has them.
+mlir::Value convertElements(mlir::OpBuilder &builder, mlir::Location loc,
+                            mlir::Value tensor, mlir::Type type);
 /// The same for parts of a loss, which each tile differentiates: also in
 /// float64, since it could not run whole instead.
 bool canAddLosses(Combine combine, mlir::Type type);
