@@ -260,6 +260,10 @@ koila::computePreservedStrides(const TensorInfo &info) {
   case TriBool::No:
     return computeElementwiseStrides(info, *info.dims);
   case TriBool::Unknown:
+    // In an order that is known, dense dims have the same strides as dims that
+    // are packed.
+    if (info.hasRank() && info.strides && sortByStride(info))
+      return computeElementwiseStrides(info, *info.dims);
     return std::nullopt;
   }
   return std::nullopt;

@@ -12,6 +12,7 @@
 #include "koila/Dialect/Koila/IR/LossOps.h"
 #include "koila/Dialect/Koila/IR/ObjectOps.h"
 #include "koila/Dialect/Koila/IR/ViewOps.h"
+#include "koila/Interfaces/KernelWork.h"
 #include "koila/Interfaces/RandomOp.h"
 #include "mlir/IR/TypeUtilities.h"
 #include "mlir/Interfaces/ControlFlowInterfaces.h"
@@ -390,14 +391,15 @@ LogicalResult PhasePlan::classify(Operation &op) {
   }
   // A view without marks shows what is written later, too.
   bool isView = makesNoTensor(op, dims);
+  bool fillsLocal = fillsLocalStorage(op);
   bool isShown =
-      isView && llvm::any_of(op.getResults(), [&](Value result) {
+      isView && !fillsLocal && llvm::any_of(op.getResults(), [&](Value result) {
         return isa<TensorType>(result.getType()) && isWrittenAfter(result, op);
       });
-  bool isMovable =
-      op.getNumRegions() > 0
-          ? isMemoryEffectFree(&op) && findReasonInside(op).empty()
-          : isPure(op) || mayDrawInTiles(op) || mayUpdateInTiles(op);
+  bool isMovable = op.getNumRegions() > 0
+                       ? isMemoryEffectFree(&op) && findReasonInside(op).empty()
+                       : isPure(op) || fillsLocal || mayDrawInTiles(op) ||
+                             mayUpdateInTiles(op);
   // A tensor that each tile would make again.
   bool isSplit = !isView && llvm::any_of(op.getResults(), [&](Value result) {
     return isa<TensorType>(result.getType()) && batch.lookup(result).isFree() &&
@@ -413,13 +415,21 @@ LogicalResult PhasePlan::classify(Operation &op) {
       return indexing::isReadAsOffsets(result) ||
              indexing::isReadAsRows(result);
     });
-    // What a mask selects is no range of rows, which could cross; where no
-    // gradient flows each phase selects it again.
-    bool isSelected = llvm::any_of(op.getResults(), [&](Value result) {
-      return batch.lookup(result).isSelected();
+    // What a mask selects is no range of rows, which could cross, nor are rows
+    // whose samples lie apart; where no gradient flows each phase selects
+    // again, and makes such rows of what is there anyway, if that is no work.
+    bool isOfWholes = llvm::none_of(op.getOperands(), [&](Value operand) {
+      while (isRepeated(operand))
+        operand = operand.getDefiningOp()->getOperand(0);
+      return isTiled(operand) && isa<TensorType>(operand.getType());
     });
-    if (isView || isCounted ||
-        (isSelected && isMemoryEffectFree(&op) && !makesGradient(&op)))
+    bool isUncrossable = llvm::any_of(op.getResults(), [&](Value result) {
+      const BatchFact &fact = batch.lookup(result);
+      return fact.isSelected() ||
+             (fact.isInner() && isOfWholes && !isa<KernelWorkInterface>(op));
+    });
+    if ((isView && !fillsLocal) || isCounted ||
+        (isUncrossable && isMemoryEffectFree(&op) && !makesGradient(&op)))
       repeated.insert(&op);
     return success();
   }

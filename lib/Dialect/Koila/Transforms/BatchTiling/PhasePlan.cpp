@@ -140,8 +140,12 @@ unsigned PhasePlan::getTime(Operation *op, bool isTiledReader) const {
       if (!isUnread(inner, operand))
         time = std::max(time, getTime(operand, isTiledReader));
   });
-  if (isInBody(op) && makesGradient(op))
-    time = std::max(time, backwardPhase);
+  if (isInBody(op)) {
+    if (makesGradient(op))
+      time = std::max(time, backwardPhase);
+    for (const Storage *entry : getLocalStorages(op))
+      time = std::max(time, localTimes.lookup(entry));
+  }
   times[isTiledReader][op] = time;
   return time;
 }
@@ -189,7 +193,8 @@ void PhasePlan::markInterleaved(Value value) {
 }
 
 /// A view that merges the batch into another dim needs a tensor of its own: the
-/// rows of one tile are interleaved in a larger one.
+/// rows of one tile are interleaved in a larger one. Of a contiguous one tiles
+/// take copies.
 void PhasePlan::checkRows(Operation *op) {
   auto isInner = [&](Value value) {
     const BatchFact &fact = batch.lookupRead(value);
@@ -204,7 +209,13 @@ void PhasePlan::checkRows(Operation *op) {
       continue;
     while (isRepeated(operand))
       operand = operand.getDefiningOp()->getOperand(0);
-    if (!isTiled(operand) || crossing.contains(operand))
+    if (isTiled(operand) && !crossing.contains(operand))
+      continue;
+    const std::optional<TensorInfo> &info = dims.lookup(operand).tensor;
+    auto order = info && info->hasRank() ? info->getDenseOrder() : std::nullopt;
+    if (order && llvm::is_sorted(*order) && batch.lookupRead(operand).isAt())
+      packed.insert(operand);
+    else
       interleaved.insert(op);
   }
 }
@@ -434,10 +445,10 @@ void PhasePlan::placeOperations() {
 
 LogicalResult PhasePlan::schedule() {
   Block &block = function.getFunctionBody().front();
-  placeOperations();
+  placeWithLocalStorage();
   if (backward.backward) {
     backwardPhase = findBackwardPhase();
-    placeOperations();
+    placeWithLocalStorage();
   }
   unsigned count = 0;
   for (auto [op, phase] : phaseOf)
@@ -568,6 +579,7 @@ LogicalResult PhasePlan::compute() {
   if (!dims.isValid() || failed(planArguments()))
     return failure();
   collectWrites();
+  findLocalStorage();
   for (Operation &op : region.front())
     if (Attribute number = op.getAttr(kSegmentAttr))
       segments[number].push_back(&op);
@@ -579,6 +591,7 @@ LogicalResult PhasePlan::compute() {
   dropNeedless();
   if (failed(planBackward()) || failed(schedule()))
     return failure();
+  checkLocalStorage();
   if (!interleaved.empty())
     return success();
   if (failed(checkGradients()))

@@ -76,7 +76,7 @@ public:
             const BatchAnalysis::Operations &whole)
       : function(function), symbol(symbol), random(random), dims(dims),
         batch(function, dims, symbol, BatchAnalysis::Barriers::Cut, whole),
-        storage(storage), gradients(gradients) {}
+        storage(storage), gradients(gradients), wholeOps(whole) {}
 
   /// Fails, after an error at the operation, where nothing can be tiled.
   llvm::LogicalResult compute();
@@ -159,6 +159,10 @@ public:
   /// of the tile.
   bool isSamples(mlir::Value value) const;
 
+  /// Whether tiles copy their samples of `value`, to view them otherwise than
+  /// they lie in it.
+  bool isPacked(mlir::Value value) const { return packed.contains(value); }
+
   /// The dims of what crosses from the outermost in memory; empty: as they are.
   llvm::ArrayRef<int64_t> getOrder(mlir::Value value) const {
     auto found = orders.find(value);
@@ -218,6 +222,20 @@ private:
   /// Of the segment that `op` is of: its operations run together.
   unsigned getSegmentTime(mlir::Operation *op);
   void dropNeedless();
+  // LocalStorage.cpp
+  /// Finds storage that is made, written and read of samples alone.
+  void findLocalStorage();
+  llvm::SmallVector<const Storage *>
+  getLocalStorages(mlir::Operation *op) const;
+  /// Whether `op` touches such storage no later than its last write, and
+  /// nothing else that is written later.
+  bool fillsLocalStorage(mlir::Operation &op) const;
+  /// Lets what does so wait for the last write; whether that changes anything.
+  bool gatherLocalStorage();
+  /// Places operations, those in one phase.
+  void placeWithLocalStorage();
+  /// Gives up storage of which not all could be placed so: it is interleaved.
+  void checkLocalStorage();
   // Backward.cpp
   llvm::LogicalResult findBackward();
   llvm::LogicalResult planBackward();
@@ -271,6 +289,11 @@ private:
   BatchAnalysis::Operations interleaved;
   /// The last write to a storage of the function; null: to all others.
   llvm::DenseMap<const Storage *, mlir::Operation *> lastWrites;
+  /// What each tile has for itself, and its phase.
+  llvm::DenseSet<const Storage *> local;
+  llvm::DenseMap<const Storage *, unsigned> localTimes;
+  /// What was asked to run whole.
+  BatchAnalysis::Operations wholeOps;
   /// The last operation that may write to any of them.
   mlir::Operation *lastUnknownWrite = nullptr;
   /// How often a weight, or what shares storage with it, is read.
@@ -285,7 +308,7 @@ private:
   llvm::DenseSet<mlir::Value> repeatedWhole;
   /// What getTime() said, of readers in tiles (1) and of others (0).
   mutable llvm::DenseMap<mlir::Operation *, unsigned> times[2];
-  llvm::DenseSet<mlir::Value> crossing;
+  llvm::DenseSet<mlir::Value> crossing, packed;
   llvm::DenseMap<mlir::Value, llvm::SmallVector<int64_t>> orders;
   llvm::DenseMap<mlir::Operation *, unsigned> phaseOf, slotOf;
   /// Operations of each segment of the backward pass, in order, and when they

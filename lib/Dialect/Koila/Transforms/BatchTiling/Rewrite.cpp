@@ -12,6 +12,8 @@
 #include "PhasePlan.h"
 #include "Reductions.h"
 #include "koila/Dialect/Koila/IR/BinaryOps.h"
+#include "koila/Dialect/Koila/IR/CopyOps.h"
+#include "koila/Dialect/Koila/IR/MemoryFormat.h"
 #include "koila/Dialect/Koila/IR/ReductionOps.h"
 #include "koila/Dialect/Koila/IR/ViewOps.h"
 #include "mlir/Dialect/Arith/IR/Arith.h"
@@ -300,9 +302,15 @@ void Tiler::placeWhole(OpBuilder &builder, Operation *op, Operation *anchor) {
 void Tiler::buildBody(OpBuilder &builder, Location loc, const TilePhase &phase,
                       IRMapping mapping, Value start, Value size,
                       ValueRange buffers, SmallVectorImpl<Value> &updated) {
-  for (Value input : phase.inputs)
-    mapping.map(input,
-                slice(builder, loc, input, mapping.lookup(input), start, size));
+  for (Value input : phase.inputs) {
+    Value part = slice(builder, loc, input, mapping.lookup(input), start, size);
+    if (plan.isPacked(input))
+      part =
+          CloneTensorOp::create(builder, loc, part.getType(), part,
+                                builder.getI64IntegerAttr(static_cast<int64_t>(
+                                    rules::MemoryFormat::Contiguous)));
+    mapping.map(input, part);
+  }
   if (plan.differentiates(phase))
     for (Operation *op : plan.getBackward().repeated)
       builder.clone(*op, mapping);

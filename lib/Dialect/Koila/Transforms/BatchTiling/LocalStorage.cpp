@@ -1,0 +1,132 @@
+//===- LocalStorage.cpp - Storage that tiles write by themselves ----------===//
+//
+// A program may fill a tensor that it has made, as the results of a recurrent
+// cell, one step after the other. Where all that touches such storage until its
+// last write is apart for each sample, each tile makes, writes and reads its
+// own: all of that runs in one phase, in order. What reads it later may be
+// anywhere.
+//
+//===----------------------------------------------------------------------===//
+
+#include "PhasePlan.h"
+
+using namespace mlir;
+using namespace koila;
+
+/// Whether the marks of `op` are all the effects it has.
+static bool hasOnlyMarks(Operation *op) {
+  SmallVector<MemoryEffects::EffectInstance> effects;
+  auto interface = dyn_cast<MemoryEffectOpInterface>(op);
+  if (!interface)
+    return false;
+  interface.getEffects(effects);
+  return llvm::all_of(
+      effects, [&](const MemoryEffects::EffectInstance &effect) {
+        return !isa<MemoryEffects::Write>(effect.getEffect()) ||
+               (isOrderedWrite(op) &&
+                effect.getResource() == SideEffects::DefaultResource::get());
+      });
+}
+
+/// Calls `callback` with each tensor that `op` reads or makes.
+static void forEachTensor(Operation *op,
+                          llvm::function_ref<void(Value)> callback) {
+  for (ValueRange values :
+       {ValueRange(op->getOperands()), ValueRange(op->getResults())})
+    for (Value value : values)
+      if (isa<TensorType>(value.getType()))
+        callback(value);
+}
+
+void PhasePlan::findLocalStorage() {
+  // What may write to any storage may write to this.
+  if (lastUnknownWrite)
+    return;
+  auto isReturned = [](Value holder) {
+    return isa<TupleType>(holder.getType()) &&
+           llvm::all_of(holder.getUsers(), [](Operation *user) {
+             return user->hasTrait<OpTrait::IsTerminator>();
+           });
+  };
+  for (auto [entry, write] : lastWrites)
+    if (entry && entry->allocations.size() == 1 &&
+        llvm::all_of(entry->holders, isReturned))
+      local.insert(entry);
+  function->walk([&](Operation *op) {
+    bool isReturn = op->hasTrait<OpTrait::IsTerminator>();
+    bool mayTile = op->getParentRegion() == &function.getFunctionBody() &&
+                   op->getNumRegions() == 0 && !wholeOps.contains(op) &&
+                   (isReturn || hasOnlyMarks(op));
+    forEachTensor(op, [&](Value value) {
+      const Storage *entry = storage.lookup(value);
+      const BatchFact &fact = batch.lookup(value);
+      if (!mayTile || !(fact.isAt() || fact.isInner()))
+        local.erase(entry);
+    });
+  });
+}
+
+SmallVector<const Storage *> PhasePlan::getLocalStorages(Operation *op) const {
+  SmallVector<const Storage *> found;
+  if (!local.empty())
+    forEachTensor(op, [&](Value value) {
+      if (const Storage *entry = storage.lookup(value);
+          local.contains(entry) && !llvm::is_contained(found, entry))
+        found.push_back(entry);
+    });
+  return found;
+}
+
+bool PhasePlan::fillsLocalStorage(Operation &op) const {
+  bool isBefore =
+      llvm::any_of(getLocalStorages(&op), [&](const Storage *entry) {
+        return !lastWrites.lookup(entry)->isBeforeInBlock(&op);
+      });
+  if (!isBefore)
+    return false;
+  bool isAlone = true;
+  forEachTensor(&op, [&](Value value) {
+    const Storage *entry = storage.lookup(value);
+    isAlone &= local.contains(entry) || !isWrittenAfter(value, op);
+  });
+  return isAlone;
+}
+
+bool PhasePlan::gatherLocalStorage() {
+  llvm::DenseMap<const Storage *, unsigned> latest;
+  for (auto [op, phase] : phaseOf)
+    for (const Storage *entry : getLocalStorages(op))
+      if (fillsLocalStorage(*op))
+        latest[entry] = std::max(latest[entry], phase);
+  bool isMoved = false;
+  for (auto [entry, phase] : latest) {
+    unsigned &known = localTimes[entry];
+    isMoved |= phase > known;
+    known = std::max(known, phase);
+  }
+  return isMoved;
+}
+
+void PhasePlan::placeWithLocalStorage() {
+  placeOperations();
+  // Each round ends with one more in its place, unless what is made of all
+  // samples of one is written to it: checkLocalStorage() finds that.
+  for (size_t round = 0; round <= local.size() && gatherLocalStorage(); ++round)
+    placeOperations();
+}
+
+void PhasePlan::checkLocalStorage() {
+  llvm::DenseMap<const Storage *, SmallVector<Operation *>> all;
+  llvm::DenseSet<const Storage *> failed;
+  for (Operation &op : function.getFunctionBody().front())
+    for (const Storage *entry : getLocalStorages(&op)) {
+      all[entry].push_back(&op);
+      Operation *last = lastWrites.lookup(entry);
+      if (!last->isBeforeInBlock(&op) && !needless.contains(&op) &&
+          !(isInBody(&op) && isInBody(last) &&
+            phaseOf.lookup(&op) == phaseOf.lookup(last)))
+        failed.insert(entry);
+    }
+  for (const Storage *entry : failed)
+    interleaved.insert_range(all[entry]);
+}

@@ -1,0 +1,130 @@
+"""Tensors that a script makes and fills step by step, as sequence models do."""
+
+import unittest
+import warnings
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+import koila
+
+SAMPLES, STEPS, WIDTH, WORDS = 64, 6, 16, 7
+BUDGET = 150_000
+
+
+class Decoder(nn.Module):
+    """A cell whose words go into `outputs[t]`, which the loss reads from the second on."""
+
+    def __init__(self, first, loss):
+        super().__init__()
+        self.cell, self.out = nn.GRUCell(WIDTH, WIDTH), nn.Linear(WIDTH, WORDS)
+        # Whether the batch is the first dim.
+        self.first, self.loss = first, loss
+
+    def forward(self, x, y):
+        steps, samples = (STEPS, x.shape[0]) if self.first else x.shape[:2]
+        hidden = torch.zeros(samples, WIDTH, dtype=x.dtype)
+        shape = (samples, steps, WORDS) if self.first else (steps, samples, WORDS)
+        outputs = torch.zeros(*shape, dtype=x.dtype)
+        for t in range(steps):
+            hidden = self.cell(x[:, t] if self.first else x[t], hidden)
+            if self.first:
+                outputs[:, t] = self.out(hidden)
+            else:
+                outputs[t] = self.out(hidden)
+        rows = outputs[:, 1:] if self.first else outputs[1:]
+        y = y[:, 1:] if self.first else y[1:]
+        return self.loss(rows.reshape(-1, WORDS), y.reshape(-1))
+
+
+def skip_words(rows, y):
+    return F.cross_entropy(rows, y, ignore_index=1)
+
+
+def make(first, loss):
+    torch.manual_seed(0)
+    model = Decoder(first, loss).double()
+    scale = torch.linspace(0.5, 2, SAMPLES)[:, None, None]
+    x = torch.randn(SAMPLES, STEPS, WIDTH).double() * scale
+    y = torch.randint(WORDS, (SAMPLES, STEPS))
+    return (model, x, y) if first else (model, x.transpose(0, 1).contiguous(), y.t().contiguous())
+
+
+def run(first, loss, budget=None):
+    model, x, y = make(first, loss)
+    if budget is not None:
+        x, y = koila.lazy(x, y, batch=0 if first else 1, budget=budget)
+    found = model(x, y)
+    found.backward()
+    return [float(found), *(weight.grad for weight in model.parameters())]
+
+
+class Filled(unittest.TestCase):
+    def test_losses_of_what_was_filled_are_split(self):
+        for first in (True, False):
+            for loss in (F.cross_entropy, skip_words):
+                with self.subTest(first=first, loss=loss.__name__):
+                    wanted = run(first, loss)
+                    with warnings.catch_warnings():
+                        warnings.simplefilter("error", koila.KoilaWarning)
+                        found = run(first, loss, BUDGET)
+                    self.assertLess(koila.last().tile, SAMPLES)
+                    self.assertLessEqual(koila.last().peak_bytes, BUDGET)
+                    for left, right in zip(found, wanted, strict=True):
+                        torch.testing.assert_close(left, right, rtol=1e-10, atol=1e-12)
+
+    def test_the_comparison_can_fail(self):
+        """Without the steps before the last one."""
+
+        def last(rows, y):
+            return F.cross_entropy(rows[-SAMPLES:], y[-SAMPLES:])
+
+        wanted, found = run(False, F.cross_entropy), run(False, last)
+        with self.assertRaises(AssertionError):
+            torch.testing.assert_close(found[1], wanted[1], rtol=1e-3, atol=1e-3)
+
+    def test_results_of_an_evaluation_are_split(self):
+        model, x, _ = make(False, F.cross_entropy)
+
+        def fill(x):
+            outputs = torch.ones(STEPS, x.shape[1], WORDS, dtype=x.dtype)
+            hidden = x[0]
+            for t in range(1, STEPS):
+                hidden = model.cell(x[t], hidden)
+                outputs[t, :, 2:] = model.out(hidden)[:, 2:]
+                outputs[t] += outputs[t - 1]
+            return outputs
+
+        with torch.no_grad(), warnings.catch_warnings():
+            warnings.simplefilter("error", koila.KoilaWarning)
+            found = fill(koila.lazy(x, batch=1, budget=60_000)).run()
+            torch.testing.assert_close(found, fill(x), rtol=1e-12, atol=1e-12)
+        self.assertLess(koila.last().tile, SAMPLES)
+
+    def test_what_all_samples_have_made_may_be_written(self):
+        """The mean over the batch goes into what the next step fills."""
+
+        def step(model, x, y):
+            outputs = torch.zeros(STEPS, x.shape[1], WORDS, dtype=x.dtype)
+            hidden = x[0]
+            for t in range(STEPS):
+                hidden = model.cell(x[t], hidden)
+                outputs[t] = model.out(hidden)
+                if t == 2:
+                    outputs[t] -= outputs[:t].detach().mean((0, 1))
+            loss = F.cross_entropy(outputs.reshape(-1, WORDS), y.reshape(-1))
+            loss.backward()
+            return [weight.grad for weight in model.parameters()]
+
+        wanted = step(*make(False, None))
+        model, x, y = make(False, None)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", koila.KoilaWarning)
+            found = step(model, *koila.lazy(x, y, batch=1, budget=BUDGET))
+        for left, right in zip(found, wanted, strict=True):
+            torch.testing.assert_close(left, right, rtol=1e-10, atol=1e-12)
+
+
+if __name__ == "__main__":
+    unittest.main()
