@@ -62,6 +62,15 @@ def domains(m, x, t):
     return F.binary_cross_entropy_with_logits(scores, labels)
 
 
+def as_many_classes(m, x, t):
+    """Weights of classes are no samples, though there are as many, and labels are."""
+    low = m["high"](m["low"](x))
+    scores = torch.cat([low * factor for factor in range(1, COUNT // 4 + 1)], 1)
+    weight = torch.linspace(0.5, 2, COUNT, dtype=torch.float64)
+    # Labels that were not given.
+    return F.cross_entropy(scores, 5 * (torch.arange(COUNT) % 4), weight=weight)
+
+
 def attention(m, x, t):
     """Its weights are there for each head of each sample."""
     out, weights = m["attention"](x, x, x, need_weights=True)
@@ -114,7 +123,15 @@ class MoreThanOnce(Steps):
     def test_steps(self):
         cases = {
             make_sequences: (rows_of_sequences, attention, quantised, transposed),
-            make_rows: (two_crops, in_turns, domains, shuffled, by_range, memory),
+            make_rows: (
+                two_crops,
+                in_turns,
+                domains,
+                shuffled,
+                by_range,
+                memory,
+                as_many_classes,
+            ),
         }
         for make, losses in cases.items():
             for loss in losses:

@@ -25,6 +25,15 @@ from koila._capture.copies import Copies, Readers, find_copies
 from koila._capture.cumulative import normalise
 from koila._capture.frames import location_of
 from koila._capture.global_hooks import without_hooks
+from koila._capture.leaves import (
+    batch_dim,
+    is_differentiated,
+    is_expanded,
+    is_of_weight,
+    is_weight,
+    other_batch,
+    without_copies,
+)
 from koila._capture.made_of_sizes import Diagonal, Positions, is_permutation
 from koila._capture.module_snapshot import seed
 from koila._capture.owned_traces import trace as trace_module
@@ -40,10 +49,8 @@ __all__ = [
     "find_recorded",
     "find_sample_dims",
     "in_user_lines",
-    "is_weight",
     "trace",
     "whole_bytes",
-    "without_copies",
     "writes_past_graph",
 ]
 
@@ -51,6 +58,8 @@ _FILE = "koila-recording"
 # Samples of a trace, and others that it is tried with; more, up to half of the batch, where
 # a program takes no few, as topk(5) of the batch.
 _FEW = ((3, 2), (6, 5), (12, 11))
+# Tensors that one call reads, each of which is tried as none of the batch.
+_MOST_GUESSED = 3
 _PACKAGE = os.path.dirname(os.path.dirname(__file__)) + os.sep
 
 
@@ -160,10 +169,16 @@ def trace(
             continue
         if not recorded.is_whole:
             most = count
-        try:
-            return _trace(recorded, problem if recorded.is_whole else None)
-        except Exception as caught:  # torch raises of every type here
-            problem = problem or TraceError.of(caught, program)
+        ways_left = [recorded]
+        while ways_left:
+            way = ways_left.pop()
+            try:
+                return _trace(way, problem if way.is_whole else None)
+            except Exception as caught:  # torch raises of every type here
+                error = TraceError.of(caught, program)
+                problem = problem or error
+            if way is recorded:
+                ways_left = _list_with_fewer_guesses(way, error.position, batch)
     assert problem is not None
     try:
         raise problem
@@ -191,7 +206,7 @@ def _list_ways(
         guesses = (0, 1)  # many tensors have one row
     counts = ((2, 1),) if batch == 1 else _FEW if batch else _FEW[:1]
     for few, guess in itertools.product(counts, guesses if batch else (0,)):
-        dims = [_batch_dim(leaf, batch, guess) for leaf in program.leaves]
+        dims = [batch_dim(leaf, batch, guess) for leaf in program.leaves]
         has_samples = any(dim is not None for dim in dims)
         if few != counts[0] and not (has_samples and 2 * few[0] <= (batch or 0)):
             continue
@@ -207,6 +222,25 @@ def _list_ways(
             if batch == 1 and guess:
                 recorded.find_rows()
             yield recorded
+
+
+def _list_with_fewer_guesses(
+    recorded: _Recorded, position: int | None, batch: int | None
+) -> list[_Recorded]:
+    """Ways in which one tensor that the call at ``position`` reads is none of the batch,
+    though it has as many rows: weights of as many classes as there are samples."""
+    if position is None or recorded.is_whole:
+        return []
+    leaves = recorded.program.leaves
+    read = {place for entry in recorded.program.steps[position] for place in places_of(entry)}
+    guessed = [
+        index
+        for index in sorted(read)
+        if 0 <= index < len(leaves)
+        and recorded.guessed[index] is not None
+        and batch_dim(leaves[index], batch, 0) is None
+    ]
+    return [recorded.without(index) for index in guessed[:_MOST_GUESSED]]
 
 
 def _list_whole(program: Program, trains: bool, varying: tuple[int, ...]) -> Iterator[_Recorded]:
@@ -338,30 +372,13 @@ def _find_all_copies(program: Program, batch: int | None) -> dict[int, Copies]:
     return found
 
 
-def _batch_dim(leaf: Value, batch: int | None, guess: int) -> int | None:
-    shape = leaf.meta.shape
-    if batch is None or isinstance(leaf.tensor, nn.Parameter):
-        return None
-    if leaf.origin is not None and leaf.origin.batch is not None:
-        return leaf.origin.batch if leaf.origin.size == batch else None
-    if leaf.meta.requires_grad and (_is_expanded(leaf) or _is_of_weight(leaf)):
-        return None  # one row, made longer, or part of a weight
-    if leaf.dims is not None and batch > 1:
-        return next((dim for dim in leaf.dims if shape[dim] == batch), None)
-    if leaf.drawn and batch > 1:
-        return shape.index(batch) if batch in shape else None
-    if guess >= 2 and batch in shape:
-        return shape.index(batch)
-    return 0 if guess == 1 and shape and shape[0] == batch else None
-
-
 def whole_bytes(program: Program, batch: int | None) -> int:
     """Bytes of a trace, in both directions, in which the batches that were named
     have a few samples and all else is whole."""
     cut: set[int] = set()
     total = 0
     for index, leaf in enumerate(program.leaves):
-        if _batch_dim(leaf, batch, 0) is not None or _other_batch(leaf) is not None:
+        if batch_dim(leaf, batch, 0) is not None or other_batch(leaf) is not None:
             cut.add(index)
         elif leaf.tensor is not None:
             total += leaf.tensor.nbytes
@@ -378,43 +395,6 @@ def whole_bytes(program: Program, batch: int | None) -> int:
             else:
                 total += meta.nbytes
     return 2 * total
-
-
-def _is_of_weight(leaf: Value) -> bool:
-    return leaf.tensor is not None and isinstance(leaf.tensor._base, nn.Parameter)
-
-
-def is_weight(leaf: Value, dim: int | None = None) -> bool:
-    """Whether a leaf is a weight to the compiler: one, or what was computed of
-    weights outside of the program, without the batch (``dim``)."""
-    return isinstance(leaf.tensor, nn.Parameter) or (
-        leaf.origin is None and leaf.meta.requires_grad and not leaf.freed and dim is None
-    )
-
-
-def without_copies(leaf: Value) -> Tensor:
-    """The tensor, with one row where ``expand`` made the first dim longer.
-
-    The gradient of the whole is given to this row: what made the others out of
-    it are views, which add up.
-    """
-    tensor = leaf.tensor
-    assert tensor is not None
-    return tensor.select(0, 0).unsqueeze(0) if _is_expanded(leaf) else tensor
-
-
-def _is_expanded(leaf: Value) -> bool:
-    shape, stride = leaf.meta.shape, leaf.meta.stride
-    if not shape or shape[0] < 2 or stride[0] != 0:
-        return False
-    tensor = leaf.tensor
-    # Who has a hook on it sees the gradient of each row.
-    return (
-        tensor is not None
-        and tensor._is_view()
-        and not tensor._backward_hooks
-        and not tensor.retains_grad
-    )
 
 
 class _Recorded:
@@ -437,7 +417,7 @@ class _Recorded:
         copies: dict[int, Copies],
     ) -> None:
         self.program, self.trains, self.varying = program, trains, varying
-        self.copies = copies
+        self.copies, self.guessed = copies, dims
         # Of those that are given in two, the dim of what is given.
         self.dims = [
             copies[index].batch_dim if index in copies else dim for index, dim in enumerate(dims)
@@ -475,7 +455,7 @@ class _Recorded:
             elif isinstance(leaf.tensor, nn.Parameter) or (trains and is_weight(leaf, dim)):
                 weight = nn.Parameter(without_copies(leaf).detach(), leaf.meta.requires_grad)
                 self.weights[index] = weight
-                if _is_expanded(leaf):
+                if is_expanded(leaf):
                     self.expanded.append(index)
                 self.names[index] = f"weight{len(self.names)}"
                 self.module.register_parameter(self.names[index], weight)
@@ -487,6 +467,15 @@ class _Recorded:
             for index, dim in itertools.islice(samples, 1):
                 self.batch = index, dim, program.leaves[index].meta.shape[dim]
 
+    def without(self, index: int) -> _Recorded:
+        """The same, but that a leaf is there as a whole."""
+        dims = [None if place == index else dim for place, dim in enumerate(self.guessed)]
+        made = {place: found for place, found in self.made.items() if place != index}
+        copies = {place: found for place, found in self.copies.items() if place != index}
+        return _Recorded(
+            self.program, dims, self.trains, self.varying, self.extents, self.few, made, copies
+        )
+
     def meta_of(self, index: int) -> Meta:
         """What is known of a leaf as it is given."""
         meta = self.program.leaves[index].meta
@@ -496,7 +485,7 @@ class _Recorded:
         """Takes what a program has made of one row of a weight, for a batch of one, to be
         such a row for each sample."""
         for index, leaf in enumerate(self.program.leaves):
-            if leaf.meta.requires_grad and _is_of_weight(leaf) and leaf.meta.shape[:1] == (1,):
+            if leaf.meta.requires_grad and is_of_weight(leaf) and leaf.meta.shape[:1] == (1,):
                 self.expanded.append(index)
 
     def reset(self) -> list[Tensor]:
@@ -517,7 +506,7 @@ class _Recorded:
             if index in self.copies:
                 tensor = self.copies[index].split(tensor)
             if dim is None and not self.is_whole:
-                dim = _other_batch(leaf)
+                dim = other_batch(leaf)
             if dim is not None:
                 rows = torch.arange(first, first + count, device=tensor.device) % tensor.shape[dim]
                 # (index_select() copies all of what is not contiguous.)
@@ -533,7 +522,7 @@ class _Recorded:
                 tensor = tensor.clone()
             if index in self.orders:
                 tensor = tensor.permute(self.orders[index]).contiguous()
-            if grads and _is_differentiated(leaf):
+            if grads and is_differentiated(leaf):
                 tensor.requires_grad_()
             arguments.append(tensor)
         for place in self.varying:
@@ -549,19 +538,6 @@ def _find_updated(program: Program) -> set[int]:
         if node.writes_outside
         for index in node.call.writes
     }
-
-
-def _other_batch(leaf: Value) -> int | None:
-    """The dim with the samples of a batch of another size, which is whole in each
-    tile; a trace need not run all of it."""
-    origin = leaf.origin
-    if origin is None or origin.batch is None or (origin.size or 0) < 2:
-        return None
-    return origin.batch
-
-
-def _is_differentiated(leaf: Value) -> bool:
-    return leaf.meta.requires_grad and not leaf.freed
 
 
 # What is traced now; a program that is traced may record another.

@@ -16,9 +16,9 @@ from koila import memory
 from koila._capture.closure import closure, gradient_closure
 from koila._capture.frames import Frames, location_of
 from koila._capture.graphs import FreedGraphs
+from koila._capture.leaves import is_weight, without_copies
 from koila._capture.memory import Aliases
 from koila._capture.program import Program
-from koila._capture.program_trace import is_weight, without_copies
 from koila._capture.recorder import current, known, wrap
 from koila._capture.thread_recordings import recording
 from koila._capture.values import (
