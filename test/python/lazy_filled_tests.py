@@ -33,9 +33,11 @@ class Decoder(nn.Module):
                 outputs[:, t] = self.out(hidden)
             else:
                 outputs[t] = self.out(hidden)
+        # As people ask for the width.
+        words = outputs.shape[-1]
         rows = outputs[:, 1:] if self.first else outputs[1:]
         y = y[:, 1:] if self.first else y[1:]
-        return self.loss(rows.reshape(-1, WORDS), y.reshape(-1))
+        return self.loss(rows.reshape(-1, words), y.reshape(-1))
 
 
 def skip_words(rows, y):

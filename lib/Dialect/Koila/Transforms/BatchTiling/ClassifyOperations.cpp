@@ -377,7 +377,8 @@ LogicalResult PhasePlan::classify(Operation &op) {
   // The size of another dim is known before the tensor is there.
   bool reads = llvm::any_of(op.getOperands(),
                             [&](Value operand) { return isTiled(operand); });
-  if (reads && !batched && isMemoryEffectFree(&op) && op.getNumRegions() == 0 &&
+  bool isAsked = isMemoryEffectFree(&op) || onlyReadsMutableStorage(op);
+  if (reads && !batched && isAsked && op.getNumRegions() == 0 &&
       llvm::all_of(op.getResults(),
                    [&](Value result) { return !!getNumber(result); })) {
     skipped.insert(&op);
