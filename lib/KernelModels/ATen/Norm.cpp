@@ -86,8 +86,11 @@ void BatchNormOp::describeWorkspace(WorkspaceRule &rule) {
     return rule.setTransient(vectors);
   // Mean and reciprocal deviation stay to the end.
   int64_t results = 2 * channels * statistic;
+  if (!isDense && isHalf(input->elementType))
+    return rule.setInexact("statistics of a half type that is not dense");
+  // Numbers stand for a weight and a bias that are not there (measured).
   if (!isDense)
-    return rule.setInexact("statistics of a batch that is not dense");
+    return rule.setTransient(results + (!getWeight() + !getBias()) * statistic);
   // Mean and sum of squares; where channels lie innermost, also each thread's.
   int64_t sums = results;
   if (kernels::normalisesRows(*input)) {
@@ -114,11 +117,14 @@ static void describeBatchNormStats(WorkspaceRule &rule,
   int64_t vector = channels * getElementBytes(input->elementType);
   bool isDense = input->contiguous || isChannelsLast(*input);
   bool isRow = kernels::normalisesRows(*input);
-  if (!isDense || input->numElements() == 0 || input->elementType.isF16() ||
-      (isHalf(input->elementType) && isRow))
-    return rule.setInexact(
-        "statistics of a batch that is empty, of float16, of "
-        "rows of bfloat16, or not dense");
+  if (input->numElements() == 0 || input->elementType.isF16() ||
+      (isHalf(input->elementType) && (isRow || !isDense)) ||
+      (!isDense && channels == 1))
+    return rule.setInexact("statistics of a batch that is empty, of float16, "
+                           "of rows of bfloat16, or not dense");
+  // Nothing but what they are (measured).
+  if (!isDense)
+    return rule.setTransient(0);
   int64_t threads = rule.getTarget().threads;
   int64_t sums = 2 * vector;
   if (isRow && input->numElements() / channels > threads)

@@ -41,7 +41,7 @@ static void describeBatchNorm(BackwardRule &rule, BackwardReplay &steps,
   if (isHalf(input.elementType) && !isDense)
     return koila::detail::describeUnknownBackward(rule);
   if (!isDense) {
-    if (norm.getTraining() && !steps.wants(0))
+    if (norm.getTraining() && !steps.wants(0) && input.dims[1] == 1)
       rule.setInexact("the statistics' gradient of a batch that is not dense");
     return steps.allocateTemporary(input.dims[1] *
                                    getElementBytes(input.elementType));

@@ -38,6 +38,46 @@ static void forEachTensor(Operation *op,
         callback(value);
 }
 
+/// Whether the strides of an operand decide if a result of `op` is a view of
+/// it: a copy of several samples may be a view of one, as that of a transposed
+/// tensor.
+bool PhasePlan::mayBeView(Operation *op) const {
+  auto interface = dyn_cast<MemoryRuleInterface>(op);
+  if (!interface)
+    return true;
+  StorageRule rule(op, [&](Value value) {
+    ValueInfo info = dims.lookup(value);
+    if (info.tensor)
+      info.tensor->strides.reset();
+    return info;
+  });
+  interface.describeStorage(rule);
+  return llvm::any_of(rule.getResults(), [](const StorageFact &fact) {
+    return fact.kind == StorageFact::Kind::Alias;
+  });
+}
+
+/// Gives up storage in which writes would be seen by what copies it, or is a
+/// copy, of several samples alone.
+void PhasePlan::dropViewsOfOne(Operation *op) {
+  llvm::SmallPtrSet<const Storage *, 4> read, made;
+  for (Value operand : op->getOperands())
+    read.insert(storage.lookup(operand));
+  for (Value result : op->getResults())
+    if (const Storage *entry = storage.lookup(result); !read.contains(entry))
+      made.insert(entry);
+  auto isWritten = [&](const Storage *entry) {
+    Operation *last = lastWrites.lookup(entry);
+    return entry && last && !last->isBeforeInBlock(op);
+  };
+  if (made.empty() || !mayBeView(op) ||
+      (llvm::none_of(made, isWritten) && llvm::none_of(read, isWritten)))
+    return;
+  for (const auto &entries : {read, made})
+    for (const Storage *entry : entries)
+      local.erase(entry);
+}
+
 void PhasePlan::findLocalStorage() {
   // What may write to any storage may write to this.
   if (lastUnknownWrite)
@@ -63,6 +103,8 @@ void PhasePlan::findLocalStorage() {
       if (!mayTile || !(fact.isAt() || fact.isInner()))
         local.erase(entry);
     });
+    if (!local.empty() && op->getBlock() == &function.getFunctionBody().front())
+      dropViewsOfOne(op);
   });
 }
 
@@ -122,7 +164,7 @@ void PhasePlan::checkLocalStorage() {
     for (const Storage *entry : getLocalStorages(&op)) {
       all[entry].push_back(&op);
       Operation *last = lastWrites.lookup(entry);
-      if (!last->isBeforeInBlock(&op) && !needless.contains(&op) &&
+      if (!last->isBeforeInBlock(&op) && !skipped.contains(&op) &&
           !(isInBody(&op) && isInBody(last) &&
             phaseOf.lookup(&op) == phaseOf.lookup(last)))
         failed.insert(entry);

@@ -225,6 +225,8 @@ private:
   // LocalStorage.cpp
   /// Finds storage that is made, written and read of samples alone.
   void findLocalStorage();
+  bool mayBeView(mlir::Operation *op) const;
+  void dropViewsOfOne(mlir::Operation *op);
   llvm::SmallVector<const Storage *>
   getLocalStorages(mlir::Operation *op) const;
   /// Whether `op` touches such storage no later than its last write, and
