@@ -77,6 +77,8 @@ def test_models_that_train_side_by_side(shared):
     wanted = [train(make(seed), batches[seed], lambda x, y: (x, y))[0] for seed in seeds]
     with warnings.catch_warnings():
         warnings.simplefilter("error", koila.KoilaWarning)
+        # What a trace takes is counted with what other threads take meanwhile.
+        warnings.filterwarnings("ignore", "to plan it the first step", koila.KoilaWarning)
         found = run_in_threads(
             *(lambda seed=seed: train(models[seed], batches[seed], in_tiles) for seed in seeds)
         )
