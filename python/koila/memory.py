@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import itertools
 import os
+import threading
 import time
 from collections.abc import Callable
 from typing import ClassVar, NamedTuple, TypeVar
@@ -79,12 +80,14 @@ def budget_bytes(budget: int | str, device: torch.device | str = "cpu") -> int:
 
 
 class CountedMemory:
-    """Bytes that PyTorch's CPU allocator hands out and takes back in a ``with`` block, in
-    all threads. Tensors in cycles that were there before stay until its end: what is freed
-    of them would be taken from what the block takes."""
+    """Bytes that PyTorch's CPU allocator hands out and takes back in a ``with`` block: in all
+    threads that PyTorch starts for it, or beside other threads of Python in this one alone,
+    since theirs are not told from what they do meanwhile. Tensors in cycles that were there
+    before stay until its end: what is freed of them would be taken from what the block takes."""
 
     # Those whose blocks have not ended: another one restarts the peak that they ask for.
     _open: ClassVar[list[CountedMemory]] = []
+    _peak: int
 
     def __enter__(self) -> CountedMemory:
         from koila import _C
@@ -93,10 +96,14 @@ class CountedMemory:
         gc.disable()
         # What was there before is no part of it.
         _C.count_cpu_memory([])
-        self._before, peak = _C.cpu_memory()[:2]
-        self._peak = self._before
+        self._thread = threading.get_ident()
+        self._figures: Callable[[], list[int]] = (
+            _C.cpu_memory if threading.active_count() == 1 else _C.thread_cpu_memory
+        )
         for other in self._open:
-            other._peak = max(other._peak, peak)
+            if other._figures is _C.cpu_memory or other._thread == self._thread:
+                other._peak = max(other._peak, other._figures()[1])
+        self._before = self._peak = self._figures()[0]
         self._open.append(self)
         _C.restart_cpu_peak()
         return self
@@ -110,15 +117,11 @@ class CountedMemory:
     def get_live(self) -> int:
         """Bytes more than at the start of the block; of blocks that are older, what has
         been freed since."""
-        from koila import _C
-
-        return int(_C.cpu_memory()[0] - self._before)
+        return int(self._figures()[0] - self._before)
 
     def get_peak(self) -> int:
         """The most at once since the start of the block, and until its end."""
-        from koila import _C
-
-        peak = max(self._peak, _C.cpu_memory()[1]) if self in self._open else self._peak
+        peak = max(self._peak, self._figures()[1]) if self in self._open else self._peak
         return int(peak - self._before)
 
 

@@ -107,6 +107,8 @@ static Counter &getCounter() {
 }
 
 static thread_local Lapped lapped;
+/// What this thread itself handed out and took back.
+static thread_local Level ownBytes;
 /// One that counts may stand before another, where a third came between.
 static thread_local bool isCounting = false;
 
@@ -125,6 +127,7 @@ void Counter::count(Lapped &own, int64_t bytes, bool isFree) {
     account.blocks.change(isFree ? -1 : 1);
   };
   change(process);
+  ownBytes.change(isFree ? -bytes : bytes);
   flow(process.byteFlow, process.blockFlow);
   for (Lapped *thread : threads)
     change(thread->account);
@@ -195,6 +198,7 @@ static void adopt(Counter &counter, c10::Allocator *allocator,
     account.blocks.change(1);
   };
   change(counter.process);
+  ownBytes.change(bytes);
   for (Lapped *thread : counter.threads)
     change(thread->account);
 }
@@ -227,6 +231,11 @@ void koila::restartCPUPeak() {
   Counter &counter = getCounter();
   std::lock_guard lock(counter.mutex);
   counter.process.restartPeaks();
+  ownBytes.peak = ownBytes.live;
+}
+
+std::array<int64_t, 2> koila::getThreadCPUMemory() {
+  return {ownBytes.live, ownBytes.peak};
 }
 
 MemoryFigures koila::takeCPULap() {

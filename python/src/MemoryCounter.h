@@ -31,6 +31,10 @@ void countCPUMemory(const std::vector<at::Tensor> &tensors);
 
 /// Of the process, since the counter is there; the peak since it was restarted.
 MemoryFigures getCPUMemory();
+/// Bytes live and the most at once, of what this thread itself handed out and
+/// took back: live is negative where it took back more.
+std::array<int64_t, 2> getThreadCPUMemory();
+/// Both peaks.
 void restartCPUPeak();
 
 /// What happened since the last lap of this thread; zeros in its first. What is

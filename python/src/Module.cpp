@@ -143,6 +143,7 @@ PYBIND11_MODULE(_C, m) {
   bindExtensions(m);
   m.def("count_cpu_memory", &countCPUMemory, py::arg("tensors"));
   m.def("cpu_memory", &getCPUMemory);
+  m.def("thread_cpu_memory", &getThreadCPUMemory);
   m.def("restart_cpu_peak", &restartCPUPeak);
   m.def("take_cpu_lap", &takeCPULap);
   m.def("end_cpu_laps", &endCPULaps);

@@ -3,6 +3,7 @@
 import gc
 import subprocess
 import sys
+import threading
 
 import pytest
 import torch
@@ -132,3 +133,27 @@ def test_one_count_inside_of_another():
     later = torch.empty(8 * MIB, dtype=torch.uint8)
     assert (inner.get_peak(), outer.get_peak()) == (MIB // 4, MIB + MIB // 4)
     del later
+
+
+def test_beside_other_threads_what_they_take_is_not_counted():
+    started, done = threading.Event(), threading.Event()
+
+    def take():
+        while not done.is_set():
+            tensor = torch.empty(8 * MIB, dtype=torch.uint8)
+            started.set()
+            del tensor
+
+    thread = threading.Thread(target=take)
+    thread.start()
+    try:
+        started.wait()
+        with memory.CountedMemory() as counted:
+            tensor = torch.empty(MIB, dtype=torch.uint8)
+            started.clear()
+            started.wait()
+        assert (counted.get_peak(), counted.get_live()) == (MIB, MIB)
+    finally:
+        done.set()
+        thread.join()
+    del tensor

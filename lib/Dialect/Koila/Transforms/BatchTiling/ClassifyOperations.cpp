@@ -292,17 +292,25 @@ SmallVector<BatchFact, 1> PhasePlan::askRule(BatchRuleInterface op) const {
   return rule.takeResults();
 }
 
+Value PhasePlan::getBase(Value value) const {
+  while (isRepeated(value))
+    value = value.getDefiningOp()->getOperand(0);
+  return value;
+}
+
+bool PhasePlan::readsTiles(Operation &op) const {
+  return llvm::any_of(op.getOperands(), [&](Value operand) {
+    Value base = getBase(operand);
+    return isTiled(base) && isa<TensorType>(base.getType());
+  });
+}
+
 /// A reduction over the batch of what tiles make; what is there as a whole is
 /// reduced as a whole.
 Combine PhasePlan::findCombine(Operation &op) const {
   auto interface = dyn_cast<BatchRuleInterface>(op);
-  bool isMade = llvm::any_of(op.getOperands(), [&](Value operand) {
-    while (isRepeated(operand))
-      operand = operand.getDefiningOp()->getOperand(0);
-    return isTiled(operand) && isa<TensorType>(operand.getType());
-  });
   SmallVector<Value> results = getCombinedResults(&op);
-  if (!interface || !isMade || results.empty())
+  if (!interface || !readsTiles(op) || results.empty())
     return Combine::None;
   const SmallVector<BatchFact, 1> facts = askRule(interface);
   auto getFact = [&](Value result) -> const BatchFact & {
@@ -416,21 +424,16 @@ LogicalResult PhasePlan::classify(Operation &op) {
       return indexing::isReadAsOffsets(result) ||
              indexing::isReadAsRows(result);
     });
-    // What a mask selects is no range of rows, which could cross, nor are rows
-    // whose samples lie apart; where no gradient flows each phase selects
-    // again, and makes such rows of what is there anyway, if that is no work.
-    bool isOfWholes = llvm::none_of(op.getOperands(), [&](Value operand) {
-      while (isRepeated(operand))
-        operand = operand.getDefiningOp()->getOperand(0);
-      return isTiled(operand) && isa<TensorType>(operand.getType());
-    });
-    bool isUncrossable = llvm::any_of(op.getResults(), [&](Value result) {
+    // What a mask selects is no range of rows, which could cross, nor is what
+    // interleaves the samples; where no gradient flows each phase selects
+    // again, and interleaves again what is there as a whole.
+    bool isCheap = !isa<KernelWorkInterface>(op) && !readsTiles(op);
+    bool cannotCross = llvm::any_of(op.getResults(), [&](Value result) {
       const BatchFact &fact = batch.lookup(result);
-      return fact.isSelected() ||
-             (fact.isInner() && isOfWholes && !isa<KernelWorkInterface>(op));
+      return fact.isSelected() || (fact.isInner() && isCheap);
     });
     if ((isView && !fillsLocal) || isCounted ||
-        (isUncrossable && isMemoryEffectFree(&op) && !makesGradient(&op)))
+        (cannotCross && isMemoryEffectFree(&op) && !makesGradient(&op)))
       repeated.insert(&op);
     return success();
   }

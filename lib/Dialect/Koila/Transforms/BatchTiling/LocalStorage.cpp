@@ -38,9 +38,6 @@ static void forEachTensor(Operation *op,
         callback(value);
 }
 
-/// Whether the strides of an operand decide if a result of `op` is a view of
-/// it: a copy of several samples may be a view of one, as that of a transposed
-/// tensor.
 bool PhasePlan::mayBeView(Operation *op) const {
   auto interface = dyn_cast<MemoryRuleInterface>(op);
   if (!interface)
@@ -57,8 +54,6 @@ bool PhasePlan::mayBeView(Operation *op) const {
   });
 }
 
-/// Gives up storage in which writes would be seen by what copies it, or is a
-/// copy, of several samples alone.
 void PhasePlan::dropViewsOfOne(Operation *op) {
   llvm::SmallPtrSet<const Storage *, 4> read, made;
   for (Value operand : op->getOperands())
@@ -150,10 +145,12 @@ bool PhasePlan::gatherLocalStorage() {
 }
 
 void PhasePlan::placeWithLocalStorage() {
+  // A storage that is filled from another behind a barrier waits one round
+  // more, and one that is filled from its own samples for ever: what has no
+  // place then checkLocalStorage() finds.
+  constexpr int kMostRounds = 8;
   placeOperations();
-  // Each round ends with one more in its place, unless what is made of all
-  // samples of one is written to it: checkLocalStorage() finds that.
-  for (size_t round = 0; round <= local.size() && gatherLocalStorage(); ++round)
+  for (int round = 0; round < kMostRounds && gatherLocalStorage(); ++round)
     placeOperations();
 }
 

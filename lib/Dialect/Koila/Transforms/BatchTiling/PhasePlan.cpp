@@ -200,21 +200,21 @@ void PhasePlan::checkRows(Operation *op) {
     const BatchFact &fact = batch.lookupRead(value);
     return fact.isInner() && !fact.isSelected();
   };
-  if (!repeated.contains(op) || llvm::none_of(op->getResults(), isInner) ||
+  if (!repeated.contains(op) || !makesNoTensor(*op, dims) ||
+      llvm::none_of(op->getResults(), isInner) ||
       llvm::any_of(op->getOperands(), isInner))
     return;
   for (Value operand : op->getOperands()) {
     // Numbers come from tensors, too, and have no rows.
     if (!isa<TensorType>(operand.getType()))
       continue;
-    while (isRepeated(operand))
-      operand = operand.getDefiningOp()->getOperand(0);
-    if (isTiled(operand) && !crossing.contains(operand))
+    Value base = getBase(operand);
+    if (isTiled(base) && !crossing.contains(base))
       continue;
-    const std::optional<TensorInfo> &info = dims.lookup(operand).tensor;
+    const std::optional<TensorInfo> &info = dims.lookup(base).tensor;
     auto order = info && info->hasRank() ? info->getDenseOrder() : std::nullopt;
-    if (order && llvm::is_sorted(*order) && batch.lookupRead(operand).isAt())
-      packed.insert(operand);
+    if (order && llvm::is_sorted(*order) && batch.lookupRead(base).isAt())
+      packed.insert(base);
     else
       interleaved.insert(op);
   }

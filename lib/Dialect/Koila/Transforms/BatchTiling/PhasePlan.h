@@ -187,6 +187,10 @@ private:
   llvm::LogicalResult classifyLeaf(LeafOp op);
   llvm::LogicalResult classifyGradient(LeafGradOp op);
   Combine findCombine(mlir::Operation &op) const;
+  /// What `value` is of, through what is repeated.
+  mlir::Value getBase(mlir::Value value) const;
+  /// Whether tiles make a tensor that `op` reads, or that it reads views of.
+  bool readsTiles(mlir::Operation &op) const;
   void collectWrites();
   void collectParamUses();
   mlir::Operation *findWriteAfter(mlir::Value value, mlir::Operation &op) const;
@@ -225,7 +229,12 @@ private:
   // LocalStorage.cpp
   /// Finds storage that is made, written and read of samples alone.
   void findLocalStorage();
+  /// Whether the strides of an operand decide if a result of `op` is a view of
+  /// it: a copy of several samples may be a view of one, as that of a
+  /// transposed tensor.
   bool mayBeView(mlir::Operation *op) const;
+  /// Gives up storage in which writes would be seen by what copies it, or is a
+  /// copy, of several samples alone.
   void dropViewsOfOne(mlir::Operation *op);
   llvm::SmallVector<const Storage *>
   getLocalStorages(mlir::Operation *op) const;

@@ -181,7 +181,7 @@ Value BackwardSplitter::getLeaf(Writer &writer, Value value) {
   // Without the batch it is there before the loops.
   bool isBefore = isTiled && !batch->lookupRead(value).isAt();
   Type type = getElementTypeOrSelf(value.getType());
-  Value &leaf = writer.leaves[value];
+  Value leaf = writer.leaves.lookup(value);
   if (!leaf) {
     Value source = getForward(writer, value);
     // Tiles add to its gradient, which would be rounded with each.
@@ -193,7 +193,7 @@ Value BackwardSplitter::getLeaf(Writer &writer, Value value) {
     auto op = LeafOp::create(builder, value.getLoc(), source.getType(), source);
     if (!isBefore)
       mark(op, writer.segment);
-    leaf = op.getResult();
+    leaf = writer.leaves[value] = op.getResult();
   }
   Value made = convertElements(builder, value.getLoc(), leaf, type);
   if (made != leaf)
