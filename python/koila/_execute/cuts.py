@@ -70,8 +70,6 @@ def _find_cut(
 ) -> Cut | None:
     if run.batch is None or run.batch < _FEWEST:
         return None
-    if "another operand is" in problem.message:
-        return None  # operands of several types: of no part are the bytes known
     if any(map(writes_past_graph, run.program.nodes)):
         return None  # what is written has to be in the memory that others have
     is_step = run.mode == "train"

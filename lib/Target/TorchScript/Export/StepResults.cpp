@@ -158,8 +158,10 @@ bool Separator::mayBeWeight(tj::Value *value) const {
 
 bool Separator::mayHaveGradient(tj::Value *value) const {
   tj::Node *node = value->node();
+  // A constant may be a number, which a detached tensor is not: it would have
+  // its say in types.
   if (!isTensor(value->type()) || node->kind() == prim::Param ||
-      node->kind() == aten::detach)
+      node->kind() == prim::Constant || node->kind() == aten::detach)
     return false;
   if (readsModule(node))
     return mayBeWeight(value);
