@@ -5,9 +5,17 @@ import itertools
 import pytest
 import torch
 
-from koila._capture.compare import compare, put_aside
+from koila._capture.coarsest_type import CoarsestType
+from koila._capture.compare import compare, compare_gradients, put_aside
 
-TYPES = (torch.float32, torch.bfloat16, torch.complex64, torch.int64, torch.bool, torch.float64)
+TYPES = (
+    torch.float32,
+    torch.bfloat16,
+    torch.complex64,
+    torch.int64,
+    torch.bool,
+    torch.float64,
+)
 SHAPES = ((), (3,), (1 << 13,), (5, 9000), (20000,), (3, 7, 1000), (0, 4), (30000, 2))
 
 
@@ -67,3 +75,21 @@ def test_rounding_is_allowed_unless_exact(tmp_path):
     near = tensor * (1 + 1e-6)
     assert compare(near, aside) is None and "off by" in compare(near, aside, exact=True)
     assert compare(tensor, aside, exact=True) is None
+
+
+def test_rounding_is_that_of_the_coarsest_type():
+    wanted = make((100, 100), torch.float32)
+    with CoarsestType() as types:
+        found = wanted.to(torch.bfloat16).to(torch.float32)
+    assert types.dtype is torch.bfloat16
+    assert compare([found], [wanted])
+    assert compare([found], [wanted], coarsest=types.dtype) is None
+    # What half types do not explain is an error with them, too.
+    assert compare([found * 1.2], [wanted], coarsest=types.dtype)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+def test_gradients_are_told_apart_in_half_types(dtype):
+    large, small = make((100, 100), dtype), make((100, 100), dtype) / 2
+    assert compare_gradients([large, small], [large, small], []) is None
+    assert compare_gradients([large, small * 0], [large, small], [])

@@ -466,6 +466,61 @@ def test_scripting_that_means_something_else():
         assert "is_scripting" in caught.value.notes[0]
 
 
+class Half(nn.Module):
+    """A step that computes in bfloat16, and has results and weights of float32."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.first = nn.Conv2d(3, 16, 3, padding=1)
+        self.second = nn.Linear(16, 10)
+
+    def scale(self, loss):
+        return loss
+
+    def forward(self, x, y):
+        with torch.autocast("cpu", torch.bfloat16):
+            scores = self.second(self.first(x).relu().mean((2, 3)))
+        return self.scale(functional.cross_entropy(scores, y))
+
+
+class OtherHalf(Half):
+    def scale(self, loss):
+        return loss * 1.3 if torch.jit.is_tracing() else loss
+
+
+@pytest.mark.parametrize("tile", [1, 4])
+def test_the_check_knows_the_rounding_of_half_types(tile):
+    x, y = torch.randn(18, 3, 16, 16), torch.randint(10, (18,))
+    module = Half()
+    compiled = koila.compile(module, x, y, mode="train", tile=tile)
+    loss = compiled.train_step(x, y)
+    found = [weight.grad for weight in module.parameters()]
+    double = Half().double()
+    scores = double.second(double.first(x.double()).relu().mean((2, 3)))
+    exact = torch.autograd.grad(functional.cross_entropy(scores, y), list(double.parameters()))
+    plain = Half()
+    half = torch.autograd.grad(plain(x, y), list(plain.parameters()))
+    assert abs(loss - plain(x, y)) < 0.01
+    for gradient, other, wanted in zip(found, half, exact, strict=True):
+        assert (gradient - wanted).norm() < 1.5 * (other - wanted).norm() + 1e-4 * wanted.norm()
+    with pytest.raises(koila.CompileError, match="off by"):
+        koila.compile(OtherHalf(), x, y, mode="train", tile=tile)
+
+
+def test_the_check_has_a_tile_of_one(monkeypatch):
+    x, _ = networks.batch(64)
+    seen = []
+    forward = nn.Sequential.forward
+    monkeypatch.setattr(
+        nn.Sequential,
+        "forward",
+        lambda self, x: seen.append(x.shape[0]) or forward(self, x),
+    )
+    koila.compile(networks.mlp(), x, tile=8)
+    assert 9 in seen
+
+
 def test_batches_of_a_multiple():
     class Pairs(nn.Module):
         def forward(self, x):

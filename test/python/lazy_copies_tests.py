@@ -21,6 +21,7 @@ def make_model():
             "low": nn.Sequential(nn.Linear(WIDTH, 96), nn.Tanh(), nn.Linear(96, WIDTH)),
             "attention": nn.MultiheadAttention(WIDTH, 3, dropout=0.2, batch_first=True),
             "high": nn.Linear(WIDTH, 4),
+            "wide": nn.Linear(WIDTH, COUNT, bias=False),
         }
     ).double()
 
@@ -69,6 +70,29 @@ def as_many_classes(m, x, t):
     weight = torch.linspace(0.5, 2, COUNT, dtype=torch.float64)
     # Labels that were not given.
     return F.cross_entropy(scores, 5 * (torch.arange(COUNT) % 4), weight=weight)
+
+
+def as_many_outputs(m, x, t):
+    """Of a layer with weights that are computed, around a centre that is given."""
+    weight = F.normalize(m["wide"].weight)
+    scores = F.linear(m["low"](x), weight) - weight.detach().mean(1)
+    return F.mse_loss(scores.softmax(1)[:, :4], F.one_hot(t, 4).double())
+
+
+def as_many_classes_and_outputs(m, x, t):
+    """Labels that were not given are samples, and neither the layer nor the classes are."""
+    scores = F.linear(m["low"](x), F.normalize(m["wide"].weight))
+    weight = torch.linspace(0.5, 2, COUNT, dtype=torch.float64)
+    return F.cross_entropy(scores, 5 * (torch.arange(COUNT) % 4), weight=weight)
+
+
+def as_many_outputs_twice(m, x, t):
+    """As DINO's head, with the scores of a teacher beside those of two crops."""
+    weight = F.normalize(m["wide"].weight)
+    one, two = F.linear(m["low"](torch.cat([x, 2 * x])), weight).chunk(2)
+    with torch.no_grad():
+        teacher = (F.linear(m["low"](x), weight) - weight.mean(1)[None]).softmax(1)
+    return -(teacher * (one + two).log_softmax(1)).sum(1).mean()
 
 
 def attention(m, x, t):
@@ -131,6 +155,9 @@ class MoreThanOnce(Steps):
                 by_range,
                 memory,
                 as_many_classes,
+                as_many_outputs,
+                as_many_outputs_twice,
+                as_many_classes_and_outputs,
             ),
         }
         for make, losses in cases.items():

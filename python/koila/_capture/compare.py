@@ -21,7 +21,7 @@ _PART = 1 << 14
 
 # A gradient whose terms cancel out, as that of a bias in front of a batch
 # normalisation, is what their rounding leaves: so many of the last digits of the
-# largest gradient of the step.
+# largest gradient of the step, and never more than results may differ by.
 _CANCELLED = 256
 
 
@@ -40,7 +40,12 @@ class _Aside:
                 yield torch.frombuffer(bytearray(data), dtype=torch.uint8).view(self.dtype)
 
 
-def compare_gradients(found: list[Any], wanted: list[Any], results: list[Any]) -> str | None:
+def compare_gradients(
+    found: list[Any],
+    wanted: list[Any],
+    results: list[Any],
+    coarsest: torch.dtype | None = None,
+) -> str | None:
     """The same of the gradients of one step, None for those that are absent. What
     is no larger than the rounding of the others, or of the ``results`` whose
     gradients they are, is not told apart."""
@@ -52,8 +57,9 @@ def compare_gradients(found: list[Any], wanted: list[Any], results: list[Any]) -
     for left, right in zip(found, wanted, strict=True):
         noise = 0.0
         if right is not None and right.dtype.is_floating_point:
-            noise = _CANCELLED * torch.finfo(right.dtype).eps * largest
-        if problem := compare(left, right, noise=noise):
+            digit = _last_digit(right.dtype, coarsest)
+            noise = min(_CANCELLED * digit, digit**0.5) * largest
+        if problem := compare(left, right, noise=noise, coarsest=coarsest):
             return problem
     return None
 
@@ -64,16 +70,30 @@ def _norm(gradient: torch.Tensor | _Aside) -> float:
     return math.hypot(*(norm for norm in norms if math.isfinite(norm)))
 
 
-def compare(found: Any, wanted: Any, exact: bool = False, *, noise: float = 0.0) -> str | None:
+def _last_digit(dtype: torch.dtype, coarsest: torch.dtype | None) -> float:
+    """The relative distance of numbers of a type, or of the ``coarsest`` on the way to it."""
+    eps = torch.finfo(dtype).eps
+    return eps if coarsest is None else max(eps, torch.finfo(coarsest).eps)
+
+
+def compare(
+    found: Any,
+    wanted: Any,
+    exact: bool = False,
+    *,
+    noise: float = 0.0,
+    coarsest: torch.dtype | None = None,
+) -> str | None:
     """How two results differ, unless ``exact`` by more than rounding, or by a norm
-    of ``noise``; None if they do not."""
+    of ``noise``; None if they do not. The rounding is that of their type, or of the
+    ``coarsest`` that they were computed in."""
     if isinstance(wanted, (torch.Tensor, _Aside)):
         if not isinstance(found, torch.Tensor):
             return f"{type(found).__name__} in place of a tensor"
         if found.shape != wanted.shape or found.dtype != wanted.dtype:
             shapes = tuple(found.shape), tuple(wanted.shape)
             return f"{found.dtype} {shapes[0]} in place of {wanted.dtype} {shapes[1]}"
-        return _compare_tensors(found.detach(), wanted, exact, noise)
+        return _compare_tensors(found.detach(), wanted, exact, noise, coarsest)
     if isinstance(found, torch.Tensor):
         return f"a tensor in place of {wanted!r}"
     if isinstance(wanted, dict):
@@ -85,14 +105,16 @@ def compare(found: Any, wanted: Any, exact: bool = False, *, noise: float = 0.0)
             return "another number of results"
         pairs = list(zip(found, wanted, strict=True))
     else:
-        return _compare_objects(found, wanted, exact)
+        return _compare_objects(found, wanted, exact, coarsest)
     for left, right in pairs:
-        if problem := compare(left, right, exact):
+        if problem := compare(left, right, exact, coarsest=coarsest):
             return problem
     return None
 
 
-def _compare_objects(found: Any, wanted: Any, exact: bool) -> str | None:
+def _compare_objects(
+    found: Any, wanted: Any, exact: bool, coarsest: torch.dtype | None
+) -> str | None:
     lefts: list[torch.Tensor] = []
     rights: list[torch.Tensor] = []
     kinds = (torch.Tensor, _Aside)
@@ -101,11 +123,15 @@ def _compare_objects(found: Any, wanted: Any, exact: bool) -> str | None:
         return None if found == wanted else f"{found!r} in place of {wanted!r}"
     if not is_same(*nodes):
         return f"a {type(found).__name__} of other parts in place of a {type(wanted).__name__}"
-    return compare(lefts, rights, exact)
+    return compare(lefts, rights, exact, coarsest=coarsest)
 
 
 def _compare_tensors(
-    found: torch.Tensor, wanted: torch.Tensor | _Aside, exact: bool, noise: float
+    found: torch.Tensor,
+    wanted: torch.Tensor | _Aside,
+    exact: bool,
+    noise: float,
+    coarsest: torch.dtype | None,
 ) -> str | None:
     if isinstance(wanted, torch.Tensor):
         wanted = wanted.detach()
@@ -130,7 +156,7 @@ def _compare_tensors(
             squares = float((left - right)[finite].norm()) ** 2, float(right[finite].norm()) ** 2
         error, size = error + squares[0], size + squares[1]
     # Other kernels round otherwise, and rounding adds up in depth.
-    rounding = 0.0 if exact or not is_number else torch.finfo(wanted.dtype).eps * size
+    rounding = 0.0 if exact or not is_number else _last_digit(wanted.dtype, coarsest) * size
     if is_number and error > max(rounding, noise**2):
         return f"off by {error**0.5:.3g} in norm, of {size**0.5:.3g}"
     return None

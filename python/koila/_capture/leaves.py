@@ -27,6 +27,8 @@ def batch_dim(leaf: Value, batch: int | None, guess: int) -> int | None:
         return leaf.origin.batch if leaf.origin.size == batch else None
     if leaf.meta.requires_grad and (is_expanded(leaf) or is_of_weight(leaf)):
         return None  # one row, made longer, or part of a weight
+    if leaf.copies is not None:
+        return None  # it is known to have each of them more than once
     if leaf.dims is not None and batch > 1:
         return next((dim for dim in leaf.dims if shape[dim] == batch), None)
     if leaf.drawn and batch > 1:

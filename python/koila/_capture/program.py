@@ -4,6 +4,7 @@ run, replayed on other tensors, and told apart."""
 from __future__ import annotations
 
 import functools
+import heapq
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -109,6 +110,22 @@ class Program:
             tensor = leaf.seen
         assert tensor is not None
         return tensor
+
+    def list_leaves_of(self, position: int) -> list[int]:
+        """The leaves that the call at ``position`` reads, and then those of the calls it
+        depends on, the last of them first."""
+        makers = [index for index, node in enumerate(self.nodes) for _ in node.call.metas]
+        leaves: dict[int, None] = {}
+        waiting, known = [-position], {position}
+        while waiting:
+            for entry in self.steps[-heapq.heappop(waiting)]:
+                for place in places_of(entry):
+                    if place >= 0:
+                        leaves[place] = None
+                    elif (maker := makers[-1 - place]) not in known:
+                        known.add(maker)
+                        heapq.heappush(waiting, -maker)
+        return list(leaves)
 
     @functools.cached_property
     def made(self) -> dict[int, Diagonal | Positions]:

@@ -9,6 +9,7 @@ import itertools
 import os
 import re
 import warnings
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from types import FunctionType
@@ -58,8 +59,8 @@ _FILE = "koila-recording"
 # Samples of a trace, and others that it is tried with; more, up to half of the batch, where
 # a program takes no few, as topk(5) of the batch.
 _FEW = ((3, 2), (6, 5), (12, 11))
-# Tensors that one call reads, each of which is tried as none of the batch.
-_MOST_GUESSED = 3
+# Ways that are tried to take some of the tensors with as many rows as the batch for none of it.
+_MOST_GUESSED = 8
 _PACKAGE = os.path.dirname(os.path.dirname(__file__)) + os.sep
 
 
@@ -169,16 +170,24 @@ def trace(
             continue
         if not recorded.is_whole:
             most = count
-        ways_left = [recorded]
+        ways_left, tried, reached = deque([recorded]), {tuple(recorded.guessed)}, -1
         while ways_left:
-            way = ways_left.pop()
+            way = ways_left.popleft()
             try:
                 return _trace(way, problem if way.is_whole else None)
             except Exception as caught:  # torch raises of every type here
                 error = TraceError.of(caught, program)
                 problem = problem or error
-            if way is recorded:
-                ways_left = _list_with_fewer_guesses(way, error.position, batch)
+            if error.position is None or error.position < reached:
+                continue
+            if error.position > reached:
+                # What this takes for samples was right so far, and others' was not.
+                reached = error.position
+                ways_left.clear()
+            for other in _list_with_fewer_guesses(way, reached, batch):
+                if len(tried) <= _MOST_GUESSED and tuple(other.guessed) not in tried:
+                    tried.add(tuple(other.guessed))
+                    ways_left.append(other)
     assert problem is not None
     try:
         raise problem
@@ -225,20 +234,18 @@ def _list_ways(
 
 
 def _list_with_fewer_guesses(
-    recorded: _Recorded, position: int | None, batch: int | None
+    recorded: _Recorded, position: int, batch: int | None
 ) -> list[_Recorded]:
-    """Ways in which one tensor that the call at ``position`` reads is none of the batch,
-    though it has as many rows: weights of as many classes as there are samples."""
-    if position is None or recorded.is_whole:
+    """Ways in which one tensor that the call at ``position`` depends on is none of the batch,
+    though it has as many rows: weights of as many classes as there are samples. What it reads
+    itself comes first, as the likeliest."""
+    if recorded.is_whole:
         return []
     leaves = recorded.program.leaves
-    read = {place for entry in recorded.program.steps[position] for place in places_of(entry)}
     guessed = [
         index
-        for index in sorted(read)
-        if 0 <= index < len(leaves)
-        and recorded.guessed[index] is not None
-        and batch_dim(leaves[index], batch, 0) is None
+        for index in recorded.program.list_leaves_of(position)
+        if recorded.guessed[index] is not None and batch_dim(leaves[index], batch, 0) is None
     ]
     return [recorded.without(index) for index in guessed[:_MOST_GUESSED]]
 

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from koila import _compiler
+from koila._capture.coarsest_type import CoarsestType
 from koila._capture.compare import compare, compare_gradients, put_aside
 from koila._capture.frames import warn_user
 from koila._capture.held_bytes import HeldBytes
@@ -35,7 +36,7 @@ class _DoesNotRun(Exception):
 
 def check(compiled: Specialization, snapshot: Snapshot, inputs: Inputs, name: str) -> None:
     """Compares samples of the example with the original: two, with what they
-    write to, then a full tile and a remainder, or fewer where that is more than
+    write to, then a full tile and a remainder of one, or fewer where that is more than
     the example or the budget. Warns where not even two samples are within it.
     Raises CompileError where results, gradients or effects differ, and where the
     original runs on none of these."""
@@ -57,15 +58,20 @@ def check(compiled: Specialization, snapshot: Snapshot, inputs: Inputs, name: st
         except _DoesNotRun:
             # Some modules take multiples of a number.
             watch = True
-        size = whole = max(LEAST, inputs.size, *inputs.batch.values())
+        whole = max(LEAST, inputs.size, *inputs.batch.values())
+        sizes = [whole]
         if compiled.tile is not None:
-            size = min(compiled.tile + max(1, compiled.tile // 2), whole)
+            # In a tile of one there is what no other tile has: dims of extent 1.
+            rests = 1, max(1, compiled.tile // 2)
+            sizes = [min(compiled.tile + rest, whole) for rest in rests]
         if isinstance(limit, int):
             # Python holds more than the program, which is what figures are of.
             held = int(limit / _find_share(report, comparison.held))
-            size = min(size, _most_samples(_analyze(compiled, inputs, held, size), size))
-        if size > LEAST or watch:
-            comparison.check(size, watch)
+            sizes = [
+                min(size, _most_samples(_analyze(compiled, inputs, held, size), size))
+                for size in sizes
+            ]
+        comparison.check_first([size for size in sizes if size > LEAST or watch], watch)
     except _DoesNotRun as error:
         raise CompileError(
             f"{name}: compiled, and not compared with the original, which does not run on "
@@ -138,6 +144,8 @@ class _Comparison:
     written: set[str] = field(default_factory=set)
     # Bytes that it held in tensors, where that was watched.
     held: int = 0
+    # The type of its rounding, where that was watched.
+    coarsest: torch.dtype | None = None
 
     def check(self, size: int, watch: bool) -> None:
         problem = self._compare(size, watch)
@@ -148,6 +156,15 @@ class _Comparison:
                 (self._find_cause(size),),
             )
 
+    def check_first(self, sizes: list[int], watch: bool) -> None:
+        """The same of the first of ``sizes`` that the original runs on."""
+        for index, size in enumerate(sizes):
+            try:
+                return self.check(size, watch)
+            except _DoesNotRun:
+                if index + 1 == len(sizes):
+                    raise
+
     def _compare(self, size: int, watch: bool) -> str | None:
         """How results and effects differ; None if they do not."""
         with temporary_folder() as folder, warnings.catch_warnings():
@@ -156,10 +173,12 @@ class _Comparison:
             arguments = self.inputs.resize(size)
             keeping = self.snapshot.preserved(watch=watch, keep=self.written)
             holding = HeldBytes() if watch else contextlib.nullcontext()
+            typing = CoarsestType() if watch else contextlib.nullcontext()
             try:
-                with keeping as changes, holding as held, let_through():
+                with keeping as changes, holding as held, typing as types, let_through():
                     wanted = _run_original(self.compiled, arguments)
                 self.held = self.held if held is None else held.peak
+                self.coarsest = self.coarsest if types is None else types.dtype
             except Exception as error:
                 if is_out_of_memory(error):
                     raise
@@ -176,15 +195,16 @@ class _Comparison:
                 if isinstance(error, Refused):
                     return f"on the example it does not run in tiles: {error}"
                 return f"it raises: {explain_torch(error)[0]}"
-            problem = _compare_changes(found_changes, changes)
+            problem = _compare_changes(found_changes, changes, self.coarsest)
             plain, written = wanted
             if problem is None and self.compiled.trains:
                 results: list[torch.Tensor] = []
                 flatten(found[0], results)
-                problem = compare_gradients(found[1], plain[1], [r.detach() for r in results])
+                results = [result.detach() for result in results]
+                problem = compare_gradients(found[1], plain[1], results, self.coarsest)
                 found, plain = found[0], plain[0]
-            problem = problem or compare((found, arguments), (plain, written))
-        return problem
+            pair = (found, arguments), (plain, written)
+            return problem or compare(*pair, coarsest=self.coarsest)
 
     def _find_cause(self, size: int) -> str:
         """Whose the difference is."""
@@ -234,13 +254,13 @@ def _run_compiled(compiled: Specialization, arguments: Arguments) -> Any:
     return compiled.run("grads", arguments)
 
 
-def _compare_changes(found: Changes, wanted: Changes) -> str | None:
+def _compare_changes(found: Changes, wanted: Changes, coarsest: torch.dtype | None) -> str | None:
     for name in sorted({*found.written, *wanted.written}):
         if name not in found.written:
             return f"the original writes to '{name}', which TorchScript does not"
         if name not in wanted.written:
             return f"it writes to '{name}', which the original does not"
-        if problem := compare(found.written[name], wanted.written[name]):
+        if problem := compare(found.written[name], wanted.written[name], coarsest=coarsest):
             return f"'{name}', which is written to, is {problem}"
     if other := sorted(found.rebound ^ wanted.rebound):
         return f"the buffer '{other[0]}' is assigned anew by one of both"
