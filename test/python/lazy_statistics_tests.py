@@ -579,6 +579,34 @@ class Statistics(unittest.TestCase):
             with self.subTest(part=part), warnings.catch_warnings():
                 self.check(script, part=part, message="")
 
+    def test_second_call_is_read_first(self):
+        """Double Q-learning: the network is asked again, about some of the states alone, for
+        an action of which the loss is made."""
+
+        class Rows(nn.Module):
+            def forward(self, x):
+                return x.view(x.size(0), -1)
+
+        def script(model, batches):
+            x, y = batches()
+            target = copy.deepcopy(model).eval()
+            mask = y != 0
+            others = x[mask] * 0.5 + 1
+            wanted = torch.zeros(len(x), dtype=torch.float64)
+            scores = model(x).gather(1, y[:, None])
+            with torch.no_grad():
+                best = model(others).max(1)[1]
+                wanted[mask] = target(others).gather(1, best[:, None])[:, 0]
+            loss = F.smooth_l1_loss(scores, 0.9 * wanted[:, None])
+            loss.backward()
+            batches.see(loss.item())
+
+        model = make_model()
+        model[7] = Rows()
+        for part in (0.8, 0.55):
+            with self.subTest(part=part):
+                self.check(script, model, part=part, message="")
+
     def test_instance_statistics(self):
         def script(model, batches):
             x, y = batches()

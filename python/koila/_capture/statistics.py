@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn.functional import batch_norm
 
 from koila._capture.thread_recordings import recording
-from koila._capture.values import Call, Node, is_open
+from koila._capture.values import Call, Node, Value, is_open
 
 __all__ = ["is_momentum", "list_readers", "settle_updates", "show_updated"]
 
@@ -54,8 +54,15 @@ def list_readers(nodes: Iterable[Node]) -> list[Node]:
         if node.writes_outside and not node.done
         for reader in node.deps
         if not (reader.done or reader.call.writes or reader in inside)
+        and _reads_of(reader, {id(node.inputs[index].group) for index in node.call.writes})
     }
     return list(found)
+
+
+def _reads_of(reader: Node, groups: set[int]) -> bool:
+    """Whether a call reads memory of these ``groups``; one that has made its update does not
+    any more."""
+    return any(isinstance(entry, Value) and id(entry.group) in groups for entry in reader.inputs)
 
 
 def show_updated() -> None:
