@@ -595,8 +595,9 @@ class Statistics(unittest.TestCase):
             wanted = torch.zeros(len(x), dtype=torch.float64)
             scores = model(x).gather(1, y[:, None])
             with torch.no_grad():
+                values = target(others)
                 best = model(others).max(1)[1]
-                wanted[mask] = target(others).gather(1, best[:, None])[:, 0]
+                wanted[mask] = values.gather(1, best[:, None])[:, 0]
             loss = F.smooth_l1_loss(scores, 0.9 * wanted[:, None])
             loss.backward()
             batches.see(loss.item())
