@@ -8,6 +8,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "BackwardSplitter.h"
+#include "Towers.h"
 #include "koila/Dialect/Koila/IR/CopyOps.h"
 #include "koila/Dialect/Koila/IR/ViewOps.h"
 #include "koila/Interfaces/MutableStorage.h"
@@ -133,7 +134,28 @@ LogicalResult BackwardSplitter::collect() {
                                   (isNorm(op) ? 1 : 0));
     levels[op] = level;
   }
+  separateTowers();
   return success();
+}
+
+/// Gives towers levels of their own, so that no segment has parts of two, and
+/// those of one are differentiated before those of another.
+void BackwardSplitter::separateTowers() {
+  // What is made of weights alone is there for all of them.
+  Levels found;
+  auto getMakers = [&](Operation *op) {
+    SmallVector<Operation *> makers;
+    for (Value source : getSources(op))
+      if (Operation *maker = source.getDefiningOp(); found.contains(maker))
+        makers.push_back(maker);
+    return makers;
+  };
+  for (Operation *op : onPath)
+    if (!whole.contains(op) || !getMakers(op).empty())
+      found[op] = levels.lookup(op);
+  for (auto [op, level] :
+       orderTowers(found, getMakers, [](Operation *) { return false; }))
+    levels[op] = level;
 }
 
 LogicalResult BackwardSplitter::findOutputs(Segment &segment) {

@@ -57,6 +57,7 @@ private:
   };
 
   llvm::LogicalResult collect();
+  void separateTowers();
   llvm::LogicalResult refuse(mlir::Operation *op,
                              const llvm::Twine &reason) const {
     return op->emitError() << "cannot run the backward pass over the batch '"

@@ -2,6 +2,7 @@
 
 #include "PhasePlan.h"
 #include "BackwardSegments.h"
+#include "Towers.h"
 #include "koila/Analysis/ControlFlow.h"
 #include "koila/Analysis/PeakMemory.h"
 #include "koila/Dialect/Koila/IR/LossOps.h"
@@ -431,6 +432,7 @@ void PhasePlan::placeOperations() {
     if (Attribute segment = op.getAttr(kAfterSegmentAttr))
       time = std::max(time, segmentTimes.lookup(segment) + 1);
     // Effects keep their order, and what reads comes after what was written.
+    time = std::max(time, towerTimes.lookup(&op));
     bool isWhole = !tiledSet.contains(&op);
     if (readsBeforeNoWrite(op) || (isWhole && !isMemoryEffectFree(&op)))
       time = std::max(effects, time);
@@ -443,9 +445,58 @@ void PhasePlan::placeOperations() {
   }
 }
 
+SmallVector<Operation *> PhasePlan::getMakers(Operation *op) const {
+  SmallVector<Operation *> makers, work{op};
+  llvm::SmallPtrSet<Operation *, 8> seen;
+  while (!work.empty())
+    for (Value read : getReads(work.pop_back_val())) {
+      Operation *maker = read.getDefiningOp();
+      if (maker && !isNumber(read) && seen.insert(maker).second)
+        (repeated.contains(maker) ? work : makers).push_back(maker);
+    }
+  return makers;
+}
+
+bool PhasePlan::separateTowers() {
+  // Tiles that differentiate are all in one phase.
+  if (backward.backward)
+    return false;
+  auto isOnPath = [](Operation *op) { return op->hasAttr(kStepAttr); };
+  Levels levels;
+  llvm::DenseSet<Operation *> behind;
+  for (Operation &op : function.getFunctionBody().front()) {
+    if (skipped.contains(&op) || repeated.contains(&op))
+      continue;
+    auto isBehind = [&](Operation *maker) { return behind.contains(maker); };
+    if (isInSegment(&op) || op.hasAttr(kAfterSegmentAttr) ||
+        llvm::any_of(getMakers(&op), isBehind))
+      behind.insert(&op);
+    else if (isInBody(&op) || slotOf.lookup(&op) > 0)
+      levels[&op] = (isInBody(&op) ? phaseOf : slotOf).lookup(&op);
+  }
+  // What the backward pass keeps of the forward pass is there from then on, and
+  // waits for what it keeps nothing of. Towers of it share what gradients flow
+  // through: the order of its levels is that of BackwardSegments.cpp.
+  auto getShared = [&](Operation *op) {
+    SmallVector<Operation *> makers = getMakers(op);
+    if (isOnPath(op))
+      llvm::erase_if(makers,
+                     [&](Operation *maker) { return !isOnPath(maker); });
+    return makers;
+  };
+  bool isMoved = false;
+  for (auto [op, time] : orderTowers(levels, getShared, isOnPath)) {
+    isMoved |= time != levels.lookup(op);
+    towerTimes[op] = time;
+  }
+  return isMoved;
+}
+
 LogicalResult PhasePlan::schedule() {
   Block &block = function.getFunctionBody().front();
   placeWithLocalStorage();
+  if (separateTowers())
+    placeWithLocalStorage();
   if (backward.backward) {
     backwardPhase = findBackwardPhase();
     placeWithLocalStorage();

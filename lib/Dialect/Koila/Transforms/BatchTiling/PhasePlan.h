@@ -223,6 +223,10 @@ private:
   /// read the operands of `op`.
   unsigned getTime(mlir::Operation *op, bool isTiledReader) const;
   unsigned getTime(mlir::Value value, bool isTiledReader) const;
+  /// Finds where towers begin if one follows the other; whether there are any.
+  bool separateTowers();
+  /// What makes the tensors that `op` reads, through what is repeated.
+  llvm::SmallVector<mlir::Operation *> getMakers(mlir::Operation *op) const;
   /// Of the segment that `op` is of: its operations run together.
   unsigned getSegmentTime(mlir::Operation *op);
   void dropNeedless();
@@ -303,6 +307,8 @@ private:
   /// What each tile has for itself, and its phase.
   llvm::DenseSet<const Storage *> local;
   llvm::DenseMap<const Storage *, unsigned> localTimes;
+  /// The first phase of operations of towers that follow others.
+  llvm::DenseMap<mlir::Operation *, unsigned> towerTimes;
   /// What was asked to run whole.
   BatchAnalysis::Operations wholeOps;
   /// The last operation that may write to any of them.

@@ -27,10 +27,10 @@ struct Tower {
 
 class TowerOrder {
 public:
-  TowerOrder(const Levels &levels, llvm::function_ref<SmallVector<Operation *>(
-                                       Operation *)>
-                                       getMakers,
-             llvm::function_ref<bool(Operation *)> isLast)
+  TowerOrder(
+      const Levels &levels,
+      llvm::function_ref<SmallVector<Operation *>(Operation *)> getMakers,
+      llvm::function_ref<bool(Operation *)> isLast)
       : levels(levels) {
     std::map<unsigned, SmallVector<Operation *>> byLevel;
     for (auto [index, entry] : llvm::enumerate(levels)) {
@@ -67,10 +67,10 @@ private:
     return last;
   }
 
-  void addLevel(
-      unsigned level, ArrayRef<Operation *> ops,
-      llvm::function_ref<SmallVector<Operation *>(Operation *)> getMakers,
-      llvm::function_ref<bool(Operation *)> isLast) {
+  void
+  addLevel(unsigned level, ArrayRef<Operation *> ops,
+           llvm::function_ref<SmallVector<Operation *>(Operation *)> getMakers,
+           llvm::function_ref<bool(Operation *)> isLast) {
     llvm::EquivalenceClasses<Operation *> groups;
     llvm::DenseMap<unsigned, Operation *> readers;
     for (Operation *op : ops) {
@@ -90,9 +90,8 @@ private:
     }
     llvm::MapVector<Operation *, Tower> found;
     for (Operation *op : ops) {
-      Tower &tower =
-          found.try_emplace(groups.getLeaderValue(op), Tower{level})
-              .first->second;
+      Tower &tower = found.try_emplace(groups.getLeaderValue(op), Tower{level})
+                         .first->second;
       if (tower.ops.empty())
         tower.place = places.lookup(op);
       tower.ops.push_back(op);
