@@ -541,11 +541,11 @@ LogicalResult PhasePlan::schedule() {
   llvm::for_each(tiled, [&](Operation *op) { checkRows(op); });
   for (auto [phase, members] : llvm::zip_equal(phases, bodies)) {
     phase.body.assign(members.begin(), members.end());
-    llvm::copy_if(phase.body, std::back_inserter(phase.combined),
-                  [&](Operation *op) { return combined.contains(op); });
     llvm::sort(phase.body, [](Operation *lhs, Operation *rhs) {
       return lhs->isBeforeInBlock(rhs);
     });
+    llvm::copy_if(phase.body, std::back_inserter(phase.combined),
+                  [&](Operation *op) { return combined.contains(op); });
   }
   for (Operation *op : whole) {
     unsigned slot = slotOf.lookup(op);
