@@ -9,6 +9,7 @@ which have more of them, none does.
 
 from __future__ import annotations
 
+import copy
 import random
 from collections.abc import Callable
 from typing import NamedTuple
@@ -432,8 +433,33 @@ class Views(nn.Module):
         super().__init__()
         self.network, self.head, self.loss = network, head, loss
 
+    def encode(self, x: Tensor) -> Tensor:
+        return self.head(self.network(x))
+
     def forward(self, x: Tensor, y: Tensor) -> Tensor:
-        return self.loss(self.head(self.network(x)), self.head(self.network(y)))
+        return self.loss(self.encode(x), self.encode(y))
+
+
+class ViewsOfOne(Views):
+    """Made of one batch, by what both share."""
+
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        x = x * 1.5 + 0.1
+        return super().forward(x + 0.5 * y, x.flip(-1))
+
+
+class WithTarget(Views):
+    """Next to a network that no gradient flows through, as that of BYOL."""
+
+    def __init__(self, network: nn.Module, head: nn.Module, loss: Callable):
+        super().__init__(network, head, loss)
+        self.target = copy.deepcopy(nn.Sequential(network, head)).requires_grad_(False)
+
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        a, b = self.encode(x), self.encode(y)
+        with torch.no_grad():
+            c, d = self.target(y), self.target(x)
+        return self.loss(a, c) + self.loss(b, d)
 
 
 def make_deep_step(seed: str) -> RandomStep:
@@ -470,5 +496,6 @@ def make_step(seed: str, apart: bool = False) -> RandomStep:
 
         return (sample(), sample() if views else torch.randint(CLASSES, (batch,)))
 
-    module = (Views if views else Labelled)(network, head, loss)
+    kind = parts.choose(Views, Views, ViewsOfOne, WithTarget) if views else Labelled
+    module = kind(network, head, loss)
     return RandomStep(module.train(), draw, parts.names, parts.drops)
