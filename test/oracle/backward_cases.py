@@ -533,6 +533,27 @@ CASES = {
         lambda x: F.batch_norm(x.flatten(1), None, None, training=True),
         (4, 6),
     ),
+    "batch_norm_train_rows_frozen": (
+        lambda x: F.batch_norm(
+            x.flatten(1), None, None, torch.ones(24), torch.zeros(24), training=True
+        ),
+        (4, 6),
+    ),
+    # As the neck of a network for search, of which the bias is frozen.
+    "batch_norm_train_rows_frozen_bias": (
+        lambda x, w: F.batch_norm(
+            x.flatten(1), None, None, w.flatten(1).mean(0), torch.zeros(24), training=True
+        ),
+        (4, 6),
+        (4, 6),
+    ),
+    "batch_norm_train_rows_by_bias": (
+        lambda x, b: F.batch_norm(
+            x.detach().flatten(1), None, None, None, b.flatten(1).mean(0), training=True
+        ),
+        (4, 6),
+        (4, 6),
+    ),
     "batch_norm_eval_rows": (
         lambda x: F.batch_norm(x.flatten(1), torch.zeros(24), torch.ones(24)),
         (4, 6),

@@ -46,16 +46,11 @@ static void describeBatchNorm(BackwardRule &rule, BackwardReplay &steps,
     return steps.allocateTemporary(input.dims[1] *
                                    getElementBytes(input.elementType));
   }
-  if (isRow) {
-    Value weight = norm.getWeight(), bias = norm.getBias();
-    bool isTrained = weight && bias && rule.wantsGradient(weight) &&
-                     rule.wantsGradient(bias);
-    if (norm.getTraining() && !isTrained && (weight || bias))
-      rule.setInexact("the gradient of rows in batch_norm with frozen "
-                      "parameters in training mode");
-    steps.allocateTemporary(kernels::getRowSumBytes(
-        input, rule.getTarget().threads, bool(weight), norm.getTraining()));
-  }
+  // Whichever of the parameters are trained (measured on 1 to 3 threads).
+  if (isRow)
+    steps.allocateTemporary(
+        kernels::getRowSumBytes(input, rule.getTarget().threads,
+                                bool(norm.getWeight()), norm.getTraining()));
   if (steps.wants(0))
     steps.allocateTemporary(input.numBytes());
 }
