@@ -531,6 +531,28 @@ class Training(Steps):
         finally:
             gc.enable()
 
+    def test_variables(self):
+        """Programs from before PyTorch 0.4 wrap their tensors: those are recorded, without
+        the history of what they are made of."""
+        from torch.autograd import Variable
+
+        def loss(m, x, t):
+            x, t = Variable(x), Variable(t, requires_grad=False)
+            attacked = Variable(x + 0.1, requires_grad=True)
+            self.assertTrue(attacked.requires_grad and attacked.is_leaf)
+            self.assertFalse(x.requires_grad)
+            F.cross_entropy(m(attacked), t).backward()
+            m.zero_grad()
+            moved = Variable(x + 0.1 * attacked.grad.sign())
+            scores = m(moved)
+            constant = Variable(scores)
+            self.assertFalse(constant.requires_grad)
+            return F.cross_entropy(scores, t) + (scores * constant).mean()
+
+        self.check(make_mlp(), loss, make_batch(64), 0.8)
+        self.assertIs(type(Variable(torch.ones(2))), torch.Tensor)
+        self.assertTrue(Variable(torch.ones(2), requires_grad=True).requires_grad)
+
     def test_scripted_functions(self):
         model, values = make_mlp(), make_batch(64)
         compute = lambda m, x, t: F.cross_entropy(m(doubled(x)), t)

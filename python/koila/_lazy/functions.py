@@ -1,5 +1,5 @@
-"""Calls of autograd functions and scripted functions, which PyTorch offers to
-nobody."""
+"""Calls of autograd functions, scripted functions and ``torch.autograd.Variable``, which
+PyTorch offers to nobody."""
 
 from __future__ import annotations
 
@@ -28,6 +28,7 @@ __all__ = ["watch_functions"]
 _apply = torch.autograd.Function.apply.__func__  # type: ignore[attr-defined]
 _Scripted: Any = torch.jit.ScriptFunction
 _call_scripted = _Scripted.__call__
+_VariableMeta: Any = type(torch.autograd.Variable)
 
 
 def watch_functions() -> None:
@@ -50,6 +51,7 @@ def watch_functions() -> None:
 
     torch.autograd.Function.apply = classmethod(apply)  # type: ignore[assignment,method-assign]
     _Scripted.__call__ = call_scripted
+    _VariableMeta.__call__ = _make_variable
     watch_modules()
     # What changes the weights that recorded calls read.
     register_optimizer_step_pre_hook(lambda *_: flush())
@@ -58,6 +60,18 @@ def watch_functions() -> None:
     torch.Tensor.data = watched  # type: ignore[assignment]
     for name in ("__get__", "__set__"):
         aliases[getattr(watched, name)] = getattr(own, name)
+
+
+def _make_variable(cls: Any, *args: Any, **kwargs: Any) -> Any:
+    """As programs have it from before PyTorch 0.4: the tensor without its history. Source:
+    THPVariable_pynew in torch/csrc/autograd/python_legacy_variable.cpp."""
+    names = ("data", "requires_grad", "volatile")
+    given = dict(zip(names, args, strict=False), **kwargs)
+    data = given.get("data")
+    if not isinstance(data, LazyTensor):
+        return type.__call__(cls, *args, **kwargs)
+    made = data.detach()
+    return made.requires_grad_() if given.get("requires_grad") else made
 
 
 _data: Any = torch._C.TensorBase.data
