@@ -11,6 +11,7 @@ from torch import Tensor
 from koila._capture.dispatch_cache import meta_of
 from koila._capture.recorder import RecordedTensor, append_made, current, leaf_of
 from koila._capture.values import Call, Meta, Slot, Value, is_open
+from koila._errors import KoilaError
 
 __all__ = ["record_gradient"]
 
@@ -53,6 +54,9 @@ def record_gradient(
 
 def _make_call(outputs: int, inputs: int, metas: tuple[Meta, ...]) -> Call:
     def differentiate(*tensors: Tensor) -> tuple[Tensor, ...]:
+        if torch.jit.is_tracing():
+            # What autograd has saved would be constants of the trace.
+            raise KoilaError("gradients that are differentiated again (create_graph=True)")
         ends, starts = tensors[:outputs], tensors[outputs : outputs + inputs]
         weights = tensors[outputs + inputs :] or None
         return torch.autograd.grad(ends, starts, weights, create_graph=True)
