@@ -7,10 +7,11 @@ Each model runs one training step plainly and one through `koila.lazy` with one
 byte less than the whole batch needs, in float32 and float64: in training mode,
 and with batch normalisation, dropout and stochastic depth in eval mode. Equal is
 what docs/user/Reports.md says of koila-run: float64 decides, and float32 is no further
-from it than twice the plain step. Random layers draw from the same seed.
+from it than twice the plain step. In training mode float64 alone decides: one ReLU that
+turns at another sign moves all gradients, and train_models.py compares float32 over
+several batches. Random layers draw from the same seed.
 
-Exits with 1 if gradients differ, if something ran whole without a warning that
-names a line, or if a model in eval mode was not split.
+Exits with 1 if gradients differ, or if a model was not split.
 """
 
 import argparse
@@ -161,7 +162,8 @@ def run_mode(name, mode, batch):
         and torch.allclose(wide[4][key], value, rtol=1e-7, atol=1e-7)
         for key, value in wide[0].items()
     )
-    equal = close and not vacuous and is_equal(narrow[1], narrow[0], wide[0])
+    is_alike = mode == "train" or is_equal(narrow[1], narrow[0], wide[0])
+    equal = close and not vacuous and is_alike
     # Biases before a norm have no gradient but rounding.
     largest = max(value.norm() for value in wide[0].values())
     error, plain = (
@@ -226,13 +228,15 @@ def page(rows, batch):
         "PyTorch in float64, and *plain* that of plain PyTorch in float32: deep networks with "
         "random weights have gradients that are mostly rounding. *Equal* is the definition of "
         "`koila-run`: in float64 both agree, and in float32 koila is no further off than twice "
-        "plain PyTorch. koila 0.1.1 trained none of these models.",
+        "plain PyTorch. In training mode float64 alone decides, since one ReLU that turns at "
+        "another sign moves all gradients ([float32 over several batches](TrainModels.md)). "
+        "koila 0.1.1 trained none of these models.",
         "",
         "With batch normalisation, dropout and stochastic depth in eval mode:",
         "",
         *table(rows, "eval"),
         "",
-        "In training mode. One tile: ran whole, as announced.",
+        "In training mode:",
         "",
         *table(rows, "train"),
     ]
@@ -244,7 +248,7 @@ def judge(name, row):
     for mode, part in row.items():
         if not part["equal"]:
             wrong.append(f"{name} ({mode}): gradients differ")
-        if part["tiles"] < 2 and (mode == "eval" or not part["said"]):
+        if part["tiles"] < 2:
             wrong.append(f"{name} ({mode}): ran whole {part['said']}")
     return wrong
 
