@@ -292,9 +292,10 @@ class _Room:
     def beside(run: Run) -> _Room:
         return _Room(run.plan, run.frames, run.resident + run.beside, run.budget)
 
-    def run(self, differentiate: Callable[[], _T]) -> _T:
+    def run(self, differentiate: Callable[[], _T], given: int = 0) -> _T:
         """Nobody knows what operators such a pass consists of, so that the first one is
-        measured, and said to take too much."""
+        measured, and said to take too much with the bytes of the gradients that it is
+        ``given``."""
         plan = self.plan
         if self.is_whole not in plan.before_weights:
             with memory.CountedMemory() as counted:
@@ -302,7 +303,7 @@ class _Room:
             plan.before_weights[self.is_whole] = counted.get_peak()
         else:
             found = differentiate()
-        need = self.taken + plan.before_weights[self.is_whole]
+        need = self.taken + given + plan.before_weights[self.is_whole]
         if need > self.budget:
             announce(
                 "the backward pass of what weights are computed by before the step takes "
@@ -347,7 +348,8 @@ def _deliver(
             ends.append((end, gradient))
     _differentiate(apart)
     if ends:
-        room.run(lambda: _differentiate(ends, retain_graph))
+        given = sum(gradient.nbytes for _, gradient in ends)
+        room.run(lambda: _differentiate(ends, retain_graph), given)
 
 
 def _differentiate(gradients: list[tuple[Tensor, Tensor]], retain_graph: bool = False) -> None:

@@ -702,7 +702,7 @@ def _find_resident(program: Program) -> int:
             found.setdefault(gradient.untyped_storage().data_ptr(), gradient.nbytes)
     for leaf in program.leaves:
         tensor = leaf.tensor
-        if tensor is None or tensor.layout is not torch.strided or leaf.origin or leaf.graphs:
+        if tensor is None or tensor.layout is not torch.strided or leaf.origin:
             continue
         # Views of what was given have no bytes of their own.
         if leaf.source is not None or sys.getrefcount(tensor) <= _OWN_REFERENCES:
