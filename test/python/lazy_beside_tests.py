@@ -5,6 +5,7 @@ A step is within its budget, or a warning says what is not; values, gradients an
 are those of plain PyTorch in either case.
 """
 
+import functools
 import unittest
 import warnings
 
@@ -262,6 +263,50 @@ class Beside(unittest.TestCase):
             said = " ".join(str(entry.message) for entry in caught)
             self.assertEqual("the first step ran a few samples, which took" in said, is_first)
             self.assertEqual(peak > plain, is_first)
+
+    def test_a_buffer_that_the_forward_pass_updates(self):
+        """What runs with a graph for it is there beside the step of the rest, with the
+        gradients that go on through that graph."""
+
+        class Seen(nn.Module):
+            def __init__(self):
+                super().__init__()
+                torch.manual_seed(0)
+                self.low, self.mid, self.high = (
+                    nn.Sequential(nn.Conv2d(6, 6, 3, padding=1), nn.BatchNorm2d(6), nn.GELU())
+                    for _ in range(3)
+                )
+                self.register_buffer("seen", torch.ones(()))
+
+            def forward(self, x, y):
+                low = self.low(x)
+                with torch.no_grad():
+                    self.seen.mul_(0.9).add_(low.mean(), alpha=0.1)
+                return F.mse_loss(self.high(self.mid(low)), y)
+
+        torch.manual_seed(1)
+        pair = torch.randn(13, 6, 12, 12).double(), torch.randn(13, 6, 12, 12).double()
+
+        def step(model, budget):
+            model(*koila.lazy(*pair, batch=0, budget=budget)).backward()
+
+        step(Seen().double(), "1GiB")
+        whole = koila.last().peak_bytes
+        within = 0
+        for part in (0.95, 0.9, 0.85, 0.8, 0.7, 0.6, 0.5):
+            model = Seen().double()
+            state = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+            with warnings.catch_warnings(record=True) as caught:
+                warnings.simplefilter("always", koila.KoilaWarning)
+                for call in range(2):
+                    model.load_state_dict(state)
+                    model.zero_grad(set_to_none=call == 0)
+                    measured = functools.partial(step, model, int(part * whole))
+                    peak = peak_of(measured)[0]
+            if not caught:
+                within += koila.last().tile is not None
+                self.assertLessEqual(peak, part * whole, part)
+        self.assertGreater(within, 2)
 
     def test_a_transposed_batch(self):
         """A trace of a few of its samples does not copy all."""
