@@ -349,3 +349,31 @@ def test_a_budget_that_the_scripted_form_does_not_fit_is_tried_on_a_trace():
     forms = Forms(refuses_trace=True)
     with pytest.raises(koila.BudgetError, match="no tile fits"):
         choose(typing.cast(typing.Any, forms), forms.use)
+
+
+@pytest.mark.parametrize("depth", [2, 3, 5])
+def test_two_towers_need_what_their_loss_takes(depth):
+    """Both results, both gradients and one more: no layer is there beside them."""
+
+    class Towers(nn.Module):
+        def __init__(self):
+            super().__init__()
+            torch.manual_seed(0)
+            self.one, self.two = (
+                nn.Sequential(
+                    *(
+                        layer
+                        for _ in range(depth)
+                        for layer in (nn.Linear(6, 6), nn.BatchNorm1d(6), nn.Tanh())
+                    )
+                )
+                for _ in range(2)
+            )
+
+        def forward(self, x, y):
+            return functional.smooth_l1_loss(self.one(x), self.two(y))
+
+    x, y = torch.randn(256, 6), torch.randn(256, 6)
+    with pytest.raises(koila.BudgetError) as caught:
+        koila.compile(Towers(), x, y, mode="train", budget=1, threads=1)
+    assert caught.value.smallest_budget < 5.5 * x.nbytes

@@ -248,11 +248,41 @@ RecomputePlanner::findMoves(const Figures &now) const {
   return moves;
 }
 
+SmallVector<RecomputePlanner::Move>
+RecomputePlanner::findDeepMoves(const Figures &now) const {
+  SmallVector<Move> moves;
+  for (Value value : now.live) {
+    if (!mayRecompute(value) || lookup(value) == Recompute::Always)
+      continue;
+    Move move{value, Move::Choose, Recompute::Always};
+    llvm::SetVector<Value> sources;
+    sources.insert(value);
+    for (size_t next = 0; next < sources.size(); ++next)
+      for (Value operand : sources[next].getDefiningOp()->getOperands()) {
+        Operation *maker = operand.getDefiningOp();
+        bool isThere =
+            !maker || !apart.contains(operand) ||
+            (!always.contains(maker) && lookup(operand) == Recompute::Never);
+        if (isThere)
+          continue;
+        if (sources.insert(operand) && lookup(operand) == Recompute::Once)
+          move.others.push_back({operand, Recompute::Always});
+      }
+    if (!move.others.empty())
+      moves.push_back(std::move(move));
+  }
+  return moves;
+}
+
 RecomputePlanner::Move RecomputePlanner::apply(const Move &move) {
   if (move.kind == Move::Choose) {
-    Recompute before = lookup(move.value);
+    Move back{move.value, Move::Choose, lookup(move.value)};
     choices.ofValues[move.value] = move.choice;
-    return {move.value, Move::Choose, before};
+    for (auto [value, choice] : move.others) {
+      back.others.push_back({value, lookup(value)});
+      choices.ofValues[value] = choice;
+    }
+    return back;
   }
   llvm::DenseSet<Value> &toggled = move.kind == Move::ToggleGradient
                                        ? choices.gradientsAgain
@@ -268,21 +298,25 @@ void RecomputePlanner::evict(ArrayRef<int64_t> limits) {
     std::optional<Figures> best;
     Move chosen;
     double price = 0;
-    for (const Move &move : findMoves(now)) {
+    auto consider = [&](const Move &move) {
       Move back = apply(move);
       Figures then = simulate(limits);
       apply(back);
       // Not of the peak alone: the next one may be as high.
       double saved = now.excess - then.excess;
       if (saved <= 0)
-        continue;
+        return;
       double paid = (then.time - now.time) / saved;
       if (best && paid >= price)
-        continue;
+        return;
       price = paid;
       chosen = move;
       best = std::move(then);
-    }
+    };
+    llvm::for_each(findMoves(now), consider);
+    // What is made again of what is there for others would be there earlier.
+    if (!best)
+      llvm::for_each(findDeepMoves(now), consider);
     if (!best)
       return;
     apply(chosen);

@@ -109,10 +109,15 @@ private:
     mlir::Value value;
     Kind kind = Choose;
     Recompute choice = Recompute::Never;
+    /// Of a choice, what becomes of others with it.
+    llvm::SmallVector<std::pair<mlir::Value, Recompute>> others = {};
   };
   bool mayRecompute(mlir::Value value) const;
   bool mayRunTwice(mlir::Value value) const;
   llvm::SmallVector<Move> findMoves(const Figures &now) const;
+  /// Moves of a value and of all that it is made again of, none of which then
+  /// is there for anybody else.
+  llvm::SmallVector<Move> findDeepMoves(const Figures &now) const;
   /// Returns what takes it back.
   Move apply(const Move &move);
   /// Evicts until no step is above its limit, or nothing helps.
