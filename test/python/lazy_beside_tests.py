@@ -272,16 +272,16 @@ class Beside(unittest.TestCase):
             def __init__(self):
                 super().__init__()
                 torch.manual_seed(0)
-                self.low, self.mid, self.high = (
-                    nn.Sequential(nn.Conv2d(6, 6, 3, padding=1), nn.BatchNorm2d(6), nn.GELU())
-                    for _ in range(3)
-                )
+                self.low, self.mid, self.high = self.layer(), self.layer(), self.layer()
                 self.register_buffer("seen", torch.ones(()))
+
+            def layer(self):
+                return nn.Sequential(nn.Conv2d(6, 6, 3, padding=1), nn.BatchNorm2d(6), nn.GELU())
 
             def forward(self, x, y):
                 low = self.low(x)
                 with torch.no_grad():
-                    self.seen.mul_(0.9).add_(low.mean(), alpha=0.1)
+                    self.get_buffer("seen").mul_(0.9).add_(low.mean(), alpha=0.1)
                 return (self.high(self.mid(low)) - y).square().mean()
 
         torch.manual_seed(1)

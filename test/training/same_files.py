@@ -31,7 +31,11 @@ class Branches(nn.Module):
     def forward(self, x, y):
         x = self.stem(x)
         for block in self.blocks:
-            x = sum(branch(x) for branch in block).relu()
+            assert isinstance(block, nn.ModuleList)
+            total = torch.zeros(())
+            for branch in block:
+                total = total + branch(x)
+            x = total.relu()
         return F.cross_entropy(self.head(x.mean((2, 3))), y)
 
 

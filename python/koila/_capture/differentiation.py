@@ -54,7 +54,7 @@ def record_gradient(
 
 def _make_call(outputs: int, inputs: int, metas: tuple[Meta, ...]) -> Call:
     def differentiate(*tensors: Tensor) -> tuple[Tensor, ...]:
-        if torch.jit.is_tracing():
+        if torch._C._get_tracing_state() is not None:
             # What autograd has saved would be constants of the trace.
             raise KoilaError("gradients that are differentiated again (create_graph=True)")
         ends, starts = tensors[:outputs], tensors[outputs : outputs + inputs]
