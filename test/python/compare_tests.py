@@ -8,14 +8,7 @@ import torch
 from koila._capture.coarsest_type import CoarsestType
 from koila._capture.compare import compare, compare_gradients, put_aside
 
-TYPES = (
-    torch.float32,
-    torch.bfloat16,
-    torch.complex64,
-    torch.int64,
-    torch.bool,
-    torch.float64,
-)
+TYPES = (torch.float32, torch.bfloat16, torch.complex64, torch.int64, torch.bool, torch.float64)
 SHAPES = ((), (3,), (1 << 13,), (5, 9000), (20000,), (3, 7, 1000), (0, 4), (30000, 2))
 
 

@@ -508,8 +508,8 @@ def test_the_check_knows_the_rounding_of_half_types(tile):
         koila.compile(OtherHalf(), x, y, mode="train", tile=tile)
 
 
-def test_the_check_has_a_tile_of_one(monkeypatch):
-    x, _ = networks.batch(64)
+def watch_samples(monkeypatch):
+    """How many samples each call of a network has."""
     seen = []
     forward = nn.Sequential.forward
     monkeypatch.setattr(
@@ -517,6 +517,12 @@ def test_the_check_has_a_tile_of_one(monkeypatch):
         "forward",
         lambda self, x: seen.append(x.shape[0]) or forward(self, x),
     )
+    return seen
+
+
+def test_the_check_has_a_tile_of_one(monkeypatch):
+    x, _ = networks.batch(64)
+    seen = watch_samples(monkeypatch)
     koila.compile(networks.mlp(), x, tile=8)
     assert 9 in seen
 
@@ -696,13 +702,7 @@ def test_losses_of_the_original():
 
 def test_the_check_is_no_larger_than_the_example(monkeypatch):
     x, _ = networks.batch(8)
-    seen = []
-    forward = nn.Sequential.forward
-    monkeypatch.setattr(
-        nn.Sequential,
-        "forward",
-        lambda self, x: seen.append(x.shape[0]) or forward(self, x),
-    )
+    seen = watch_samples(monkeypatch)
     koila.compile(networks.mlp(), x, tile=1024)
     assert max(seen) == 8
 

@@ -64,14 +64,18 @@ def check(compiled: Specialization, snapshot: Snapshot, inputs: Inputs, name: st
             # In a tile of one there is what no other tile has: dims of extent 1.
             rests = 1, max(1, compiled.tile // 2)
             sizes = [min(compiled.tile + rest, whole) for rest in rests]
-        if isinstance(limit, int):
-            # Python holds more than the program, which is what figures are of.
-            held = int(limit / _find_share(report, comparison.held))
-            sizes = [
-                min(size, _most_samples(_analyze(compiled, inputs, held, size), size))
-                for size in sizes
-            ]
-        comparison.check_first([size for size in sizes if size > LEAST or watch], watch)
+        for index, size in enumerate(sizes):
+            if isinstance(limit, int):
+                # Python holds more than the program, which is what figures are of.
+                held = int(limit / _find_share(report, comparison.held))
+                size = min(size, _most_samples(_analyze(compiled, inputs, held, size), size))
+            try:
+                if size > LEAST or watch:
+                    comparison.check(size, watch)
+                return
+            except _DoesNotRun:
+                if index + 1 == len(sizes):
+                    raise
     except _DoesNotRun as error:
         raise CompileError(
             f"{name}: compiled, and not compared with the original, which does not run on "
@@ -155,15 +159,6 @@ class _Comparison:
                 None,
                 (self._find_cause(size),),
             )
-
-    def check_first(self, sizes: list[int], watch: bool) -> None:
-        """The same of the first of ``sizes`` that the original runs on."""
-        for index, size in enumerate(sizes):
-            try:
-                return self.check(size, watch)
-            except _DoesNotRun:
-                if index + 1 == len(sizes):
-                    raise
 
     def _compare(self, size: int, watch: bool) -> str | None:
         """How results and effects differ; None if they do not."""

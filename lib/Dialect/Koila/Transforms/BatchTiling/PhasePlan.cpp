@@ -431,8 +431,8 @@ void PhasePlan::placeOperations() {
         isInSegment(&op) ? getSegmentTime(&op) : getTime(&op, isInBody(&op));
     if (Attribute segment = op.getAttr(kAfterSegmentAttr))
       time = std::max(time, segmentTimes.lookup(segment) + 1);
-    // Effects keep their order, and what reads comes after what was written.
     time = std::max(time, towerTimes.lookup(&op));
+    // Effects keep their order, and what reads comes after what was written.
     bool isWhole = !tiledSet.contains(&op);
     if (readsBeforeNoWrite(op) || (isWhole && !isMemoryEffectFree(&op)))
       time = std::max(effects, time);
