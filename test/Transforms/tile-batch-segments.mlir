@@ -34,12 +34,17 @@ module attributes {koila.symbols = [#koila.symbol<name = "B", batch = true>]} {
   // CHECK-NOT: training = true
   // CHECK: scf.for
   // CHECK: koila.batch_norm {{.*}}training = false
-  // The last layer, differentiated alone: its result is a leaf for what mixes samples.
-  // CHECK: koila.backward
-  // CHECK: scf.for
+  // What mixes samples, differentiated alone: the result of the last layer is a leaf for it.
   // CHECK: koila.leaf
   // CHECK: koila.backward
   // CHECK: koila.leaf.grad
+  // The last layer, by products: it does not run again.
+  // CHECK: scf.for
+  // CHECK-NOT: koila.linear
+  // CHECK: koila.matmul
+  // CHECK: [[TURNED:%.*]] = koila.t
+  // CHECK: [[SUM:%.*]] = koila.matmul [[TURNED]]
+  // CHECK: koila.backward {{%.*}}, [[SUM]] {{.*}} : (tensor<2x5xf32>, tensor<2x5xf32>) -> ()
   // Two sums over the batch, one of which is the gradient of the weight, and then
   // what is apart for each sample.
   // CHECK: koila.native_batch_norm_backward {{.*}}output_mask = array<i1: false, true, true>

@@ -3,6 +3,7 @@
 #ifndef KOILA_INTERFACES_BACKWARDOPERATOR_H
 #define KOILA_INTERFACES_BACKWARDOPERATOR_H
 
+#include "koila/Interfaces/Rules.h"
 #include "mlir/IR/Builders.h"
 #include "mlir/IR/OpDefinition.h"
 

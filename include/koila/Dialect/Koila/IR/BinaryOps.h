@@ -8,6 +8,7 @@
 #define KOILA_DIALECT_KOILA_IR_BINARYOPS_H
 
 #include "koila/Dialect/Koila/IR/Koila.h"
+#include "koila/Interfaces/BackwardOperator.h"
 
 #define GET_OP_CLASSES
 #include "koila/Dialect/Koila/IR/BinaryOps.h.inc"

@@ -4,6 +4,7 @@
 #define KOILA_DIALECT_KOILA_IR_BINARYOPS_TD
 
 include "koila/Dialect/Koila/IR/Elementwise.td"
+include "koila/Interfaces/BackwardOperator.td"
 
 //===----------------------------------------------------------------------===//
 // Classes
@@ -17,9 +18,9 @@ defvar alphaArg = (ins Koila_ScalarAttr:$alpha);
 class Koila_BinaryOp<string mnemonic, string schema, string inPlace = "",
                      dag numbers = (ins), string refused = "",
                      string result = "Common", string more = "",
-                     dag literals = (ins)>
+                     dag literals = (ins), list<Trait> traits = []>
     : Koila_ElementwiseOp<mnemonic, schema, inPlace, otherTensor, numbers,
-                          literals, result, refused, "", more>;
+                          literals, result, refused, "", more, traits>;
 
 /// `other` is a number; `tail` and what follows it are further arguments.
 class Koila_BinaryNumberOp<string mnemonic, string schema, string inPlace = "",
@@ -63,18 +64,21 @@ multiclass Koila_TensorAndNumber<string name, string twin, string refused = "",
 //===----------------------------------------------------------------------===//
 
 /// Operators that scale the second operand by `alpha`.
-multiclass Koila_Scaled<string name, string more> {
+multiclass Koila_Scaled<string name, string more, list<Trait> traits = []> {
   def TensorOp : Koila_BinaryOp<name # "_Tensor",
     "aten::" # name # ".Tensor(Tensor self, Tensor other, *, Scalar alpha=1) -> Tensor",
     "aten::" # name # "_.Tensor(Tensor(a!) self, Tensor other, *, Scalar alpha=1) -> Tensor(a!)",
-    alphaArg, "", "Common", more # ", .takesConstants = true">;
+    alphaArg, "", "Common", more # ", .takesConstants = true", (ins), traits>;
   def ScalarOp : Koila_BinaryNumberOp<name # "_Scalar",
     "aten::" # name # ".Scalar(Tensor self, Scalar other, Scalar alpha=1) -> Tensor",
     "aten::" # name # "_.Scalar(Tensor(a!) self, Scalar other, Scalar alpha=1) -> Tensor(a!)",
     !con(otherNumber, alphaArg), "", "Common", more>;
 }
 
-defm Koila_Add : Koila_Scaled<"add", ", .hasAlpha = true">;
+defm Koila_Add
+    : Koila_Scaled<"add", ", .hasAlpha = true",
+                   [DeclareOpInterfaceMethods<Koila_BackwardOperatorInterface,
+                                              ["readsOperand"]>]>;
 defm Koila_Sub : Koila_Scaled<"sub", ", .refusesBool = true, .hasAlpha = true">;
 // The operands exchanged, and sub.
 def Koila_RsubTensorOp : Koila_BinaryOp<"rsub_Tensor",

@@ -35,14 +35,14 @@ class Koila_ConvolutionFamilyOp<string mnemonic, string schema, int rank,
   let backwardRule =
       "::koila::rules::describeConvolutionBackward(rule, " # kind # ");";
   let extraClassDeclaration = baseDeclaration # [{
-    bool hasBackwardOperator();
+    bool hasBackwardOperator(::koila::ShapeRule::Lookup lookup);
     ::llvm::SmallVector<::mlir::Value> buildGradients(
         ::mlir::OpBuilder &builder, ::mlir::Value gradient,
         ::mlir::ValueRange operands, ::llvm::ArrayRef<bool> wanted);
     ::koila::KernelWork describeWork(::koila::GetShape getShape);
   }];
   let moreDefinitions = [{
-    bool $cppClass::hasBackwardOperator() {
+    bool $cppClass::hasBackwardOperator(::koila::ShapeRule::Lookup) {
       return ::koila::rules::hasConvolutionGradients(*this);
     }
     ::llvm::SmallVector<::mlir::Value> $cppClass::buildGradients(

@@ -8,6 +8,7 @@
 #define KOILA_DIALECT_KOILA_IR_MATMULOPS_H
 
 #include "koila/Dialect/Koila/IR/Koila.h"
+#include "koila/Interfaces/BackwardOperator.h"
 #include "koila/Interfaces/KernelWork.h"
 
 namespace koila::rules {

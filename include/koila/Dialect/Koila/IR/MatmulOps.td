@@ -4,11 +4,14 @@
 #define KOILA_DIALECT_KOILA_IR_MATMULOPS_TD
 
 include "koila/Dialect/Koila/IR/KoilaBase.td"
+include "koila/Interfaces/BackwardOperator.td"
 include "koila/Interfaces/KernelWork.td"
 
 def Koila_LinearOp : Koila_TorchOp<"linear",
   "aten::linear(Tensor input, Tensor weight, Tensor? bias=None) -> Tensor", "",
-  [Koila_KernelWorkInterface]> {
+  [DeclareOpInterfaceMethods<Koila_BackwardOperatorInterface,
+                             ["readsOperand"]>,
+   Koila_KernelWorkInterface]> {
   let summary = "the last dim times a weight matrix, plus a bias";
   let description = [{
     `[..., in]` and `[out, in]` give `[..., out]`. Refused: a last extent that

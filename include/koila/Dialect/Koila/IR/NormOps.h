@@ -8,6 +8,7 @@
 #define KOILA_DIALECT_KOILA_IR_NORMOPS_H
 
 #include "koila/Dialect/Koila/IR/Koila.h"
+#include "koila/Interfaces/BackwardOperator.h"
 #include "koila/Interfaces/RandomOp.h"
 
 namespace koila {

@@ -4,6 +4,7 @@
 #define KOILA_DIALECT_KOILA_IR_NORMOPS_TD
 
 include "koila/Dialect/Koila/IR/KoilaBase.td"
+include "koila/Interfaces/BackwardOperator.td"
 include "koila/Interfaces/RandomOp.td"
 
 /// See NormOps.h.
@@ -247,7 +248,7 @@ class Koila_DropoutFamilyOp<string mnemonic, string feature, string alpha>
     : Koila_RuledOp<mnemonic,
         "aten::" # mnemonic # "(Tensor input, float p, bool train) -> Tensor",
         "aten::" # mnemonic # "_(Tensor(a!) self, float p, bool train) -> Tensor(a!)",
-        [], "true", Koila_DrawsSometimes> {
+        [Koila_BackwardOperatorInterface], "true", Koila_DrawsSometimes> {
   let description = [{
     Outside training, and for `p` of 0, `input` itself: an alias. In training
     `input` times noise, which is drawn unless `p` is 1; new storage, or that of
@@ -261,6 +262,13 @@ class Koila_DropoutFamilyOp<string mnemonic, string feature, string alpha>
     bool draws() { return drops() && !getP().isExactlyValue(1.0); }
     bool drawsByShape() {
       return draws() && !::koila::isOrdered(getOperation());
+    }
+    bool hasBackwardOperator(::koila::ShapeRule::Lookup) { return !drops(); }
+    bool readsOperand(unsigned) { return false; }
+    ::llvm::SmallVector<::mlir::Value> buildGradients(
+        ::mlir::OpBuilder &, ::mlir::Value gradient, ::mlir::ValueRange,
+        ::llvm::ArrayRef<bool> wanted) {
+      return {wanted.front() ? gradient : ::mlir::Value()};
     }
     ::koila::rules::Dropout getDropout();
     ::koila::TensorInfo getDrawn(const ::koila::TensorInfo &self,

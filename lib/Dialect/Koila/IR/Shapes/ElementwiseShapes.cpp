@@ -2,6 +2,7 @@
 
 #include "../Rules/ElementwiseRules.h"
 #include "../Rules/ViewRules.h"
+#include "koila/Dialect/Koila/IR/BinaryOps.h"
 #include "koila/Dialect/Koila/IR/Koila.h"
 #include "koila/Interfaces/Layout.h"
 
@@ -309,4 +310,31 @@ LogicalResult rules::inferElementwise(ShapeRule &rule, ArrayRef<Value> tensors,
 
 LogicalResult rules::inferBinary(ShapeRule &rule, Value self, Value other) {
   return inferElementwise(rule, {self, other}, Elementwise{});
+}
+
+//===----------------------------------------------------------------------===//
+// Gradients
+//===----------------------------------------------------------------------===//
+
+/// Of a sum that neither broadcasts nor promotes, nor scales an operand.
+bool AddTensorOp::hasBackwardOperator(ShapeRule::Lookup lookup) {
+  auto alpha = dyn_cast<IntegerAttr>(getAlpha());
+  if (getTied() || !alpha || alpha.getInt() != 1 || !getDynamic().empty())
+    return false;
+  std::optional<TensorInfo> result = lookup(getResult()).tensor;
+  return result && result->hasRank() &&
+         isa_and_nonnull<FloatType>(result->elementType) &&
+         llvm::all_of(ArrayRef<Value>{getSelf(), getOther()}, [&](Value value) {
+           std::optional<TensorInfo> info = lookup(value).tensor;
+           return info && info->dims == result->dims &&
+                  info->elementType == result->elementType;
+         });
+}
+
+bool AddTensorOp::readsOperand(unsigned) { return false; }
+
+SmallVector<Value> AddTensorOp::buildGradients(OpBuilder &, Value gradient,
+                                               ValueRange,
+                                               ArrayRef<bool> wanted) {
+  return {wanted[0] ? gradient : Value(), wanted[1] ? gradient : Value()};
 }

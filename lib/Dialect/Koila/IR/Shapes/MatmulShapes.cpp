@@ -1,6 +1,8 @@
 //===- MatmulShapes.cpp - Rules of products with matrices -----------------===//
 
 #include "../Rules/MatmulRules.h"
+#include "koila/Dialect/Koila/IR/ReductionOps.h"
+#include "koila/Dialect/Koila/IR/ViewOps.h"
 #include "llvm/ADT/DenseMap.h"
 
 using namespace mlir;
@@ -213,3 +215,58 @@ KernelWork LinearOp::describeWork(GetShape getShape) {
 }
 
 void LinearOp::describeStorage(StorageRule &) {}
+
+bool LinearOp::hasBackwardOperator(ShapeRule::Lookup) {
+  auto input = dyn_cast<RankedTensorType>(getInput().getType());
+  auto weight = dyn_cast<RankedTensorType>(getWeight().getType());
+  return input && weight && input.getRank() >= 2 && weight.getRank() == 2 &&
+         isa<FloatType>(input.getElementType()) &&
+         input.getElementType() == weight.getElementType() &&
+         (!getBias() || isa<RankedTensorType>(getBias().getType()));
+}
+
+bool LinearOp::readsOperand(unsigned index) { return index < 2; }
+
+/// The products of autograd's own backward pass, of rows.
+SmallVector<Value> LinearOp::buildGradients(OpBuilder &builder, Value gradient,
+                                            ValueRange operands,
+                                            ArrayRef<bool> wanted) {
+  auto input = cast<RankedTensorType>(getInput().getType());
+  auto weight = cast<RankedTensorType>(getWeight().getType());
+  Type type = input.getElementType();
+  auto multiply = [&](Type result, Value lhs, Value rhs) -> Value {
+    return MatmulOp::create(builder, getLoc(), TypeRange(result),
+                            ValueRange{lhs, rhs});
+  };
+  auto getRows = [&](Value value, int64_t columns) -> Value {
+    if (input.getRank() == 2)
+      return value;
+    auto rows = RankedTensorType::get({ShapedType::kDynamic, columns}, type);
+    return FlattenOp::create(
+        builder, getLoc(), TypeRange(rows), ValueRange(value),
+        {builder.getNamedAttr("start_dim", builder.getI64IntegerAttr(0)),
+         builder.getNamedAttr("end_dim",
+                              builder.getI64IntegerAttr(input.getRank() - 2))});
+  };
+  SmallVector<Value> gradients(operands.size());
+  if (wanted[0])
+    gradients[0] = multiply(input, gradient, operands[1]);
+  bool wantsBias = wanted.size() > 2 && wanted[2];
+  if (!wanted[1] && !wantsBias)
+    return gradients;
+  Value rows = getRows(gradient, weight.getDimSize(0));
+  if (wanted[1]) {
+    auto columns = RankedTensorType::get(
+        {weight.getDimSize(0), ShapedType::kDynamic}, type);
+    Value turned =
+        TOp::create(builder, getLoc(), TypeRange(columns), ValueRange(rows));
+    gradients[1] =
+        multiply(weight, turned, getRows(operands[0], weight.getDimSize(1)));
+  }
+  if (wantsBias)
+    gradients[2] = SumDimOp::create(builder, getLoc(), getBias().getType(),
+                                    rows, builder.getDenseI64ArrayAttr(0),
+                                    builder.getBoolAttr(false),
+                                    /*dtype=*/nullptr);
+  return gradients;
+}

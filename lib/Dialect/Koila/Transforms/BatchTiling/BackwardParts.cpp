@@ -12,6 +12,7 @@
 #include "koila/Dialect/Koila/IR/CopyOps.h"
 #include "koila/Dialect/Koila/IR/LossOps.h"
 #include "koila/Dialect/Koila/IR/ViewOps.h"
+#include "koila/Interfaces/BackwardOperator.h"
 #include "mlir/IR/IRMapping.h"
 #include "llvm/ADT/MapVector.h"
 #include <numeric>
@@ -73,6 +74,26 @@ findOfWeights(ArrayRef<Operation *> ops) {
                  isa_and_nonnull<ParamGetOp>(maker);
         }))
       found.insert(op);
+  return found;
+}
+
+/// Those of `ops`, one part, at its end that operators differentiate: no other
+/// operation of the part hands them a gradient, and so none of them runs again.
+static llvm::SmallPtrSet<Operation *, 4>
+findByOperators(ArrayRef<Operation *> ops, const DimAnalysis &dims,
+                const RequiresGradAnalysis &gradients) {
+  llvm::SmallPtrSet<Operation *, 4> found;
+  llvm::DenseSet<Value> recorded;
+  for (Operation *op : llvm::reverse(ops)) {
+    auto interface = dyn_cast<BackwardOperatorInterface>(op);
+    if (interface && isMemoryEffectFree(op) &&
+        !recorded.contains(op->getResult(0)) &&
+        interface.hasBackwardOperator(
+            [&](Value value) { return dims.lookup(value); }))
+      found.insert(op);
+    else
+      recorded.insert_range(getSources(op, dims, gradients));
+  }
   return found;
 }
 
@@ -224,11 +245,15 @@ int64_t Chain::cut(double most, double &again) {
   std::reverse(ends.begin(), ends.end());
   Builder builder(ops.front()->getContext());
   size_t place = 0;
-  for (auto [part, last] : llvm::enumerate(ends))
+  for (auto [part, last] : llvm::enumerate(ends)) {
+    auto byOperators = findByOperators(ArrayRef(ops).slice(place, last - place),
+                                       dims, gradients);
     for (; place < last; ++place) {
       ops[place]->setAttr(kPartAttr, builder.getI64IntegerAttr(part));
-      again += times[place];
+      if (!byOperators.contains(ops[place]))
+        again += times[place];
     }
+  }
   return static_cast<int64_t>(ends.size()) + 1;
 }
 
@@ -270,8 +295,11 @@ private:
   /// Part of the forward pass.
   struct Part {
     SmallVector<Operation *> ops;
-    /// Values that later parts read, or of which several of these are made:
-    /// each has a backward pass of its own, and is a leaf for its readers.
+    /// Those that operators differentiate, at the end.
+    llvm::SmallPtrSet<Operation *, 4> byOperators;
+    /// Values that later parts or these operators read, or of which several of
+    /// these are made: each has a backward pass of its own, and is a leaf for
+    /// its readers.
     llvm::SetVector<Value> outputs;
   };
   /// Leaves of what a part reads of those before it, or of its own outputs.
@@ -288,6 +316,10 @@ private:
   Value getLeaf(Leaves &leaves, Value value);
   Value getRead(Leaves &leaves, IRMapping &mapping, int64_t number, Value read);
   void takeLeaf(Leaves &leaves, Value value);
+  Value takeGradient(Value value);
+  void runBackward(ValueRange operands);
+  void writeOperators(Operation *op, int64_t number,
+                      const llvm::DenseMap<Value, IRMapping> &clones);
   void writePart(int64_t number);
 
   BackwardOp backward;
@@ -337,9 +369,12 @@ bool PassSplitter::collect() {
     if (number >= 0 && number < last)
       members[number].ops.push_back(op);
   }
-  for (int64_t number = 0; number < last; ++number)
+  for (int64_t number = 0; number < last; ++number) {
+    Part &part = members[number];
+    part.byOperators = findByOperators(part.ops, dims, gradients);
     if (!findOutputs(number))
       return false;
+  }
   return true;
 }
 
@@ -349,6 +384,8 @@ bool PassSplitter::findOutputs(int64_t number) {
   llvm::DenseMap<Value, llvm::SmallSetVector<Value, 2>> reached;
   SmallVector<Value> found;
   for (Operation *op : llvm::reverse(part.ops)) {
+    if (part.byOperators.contains(op))
+      continue;
     llvm::SmallSetVector<Value, 2> all;
     for (Value value : op->getResults()) {
       if (!gradients.wants(value))
@@ -357,7 +394,8 @@ bool PassSplitter::findOutputs(int64_t number) {
       bool isRead = llvm::any_of(value.getUsers(), [&](Operation *user) {
         Operation *outer = op->getBlock()->findAncestorOpInBlock(*user);
         auto known = parts.find(outer);
-        return known != parts.end() && known->second > number &&
+        return known != parts.end() &&
+               (known->second > number || part.byOperators.contains(outer)) &&
                llvm::is_contained(sources.find(outer)->second, value);
       });
       if (isRead && !isTensor)
@@ -440,6 +478,72 @@ void PassSplitter::takeLeaf(Leaves &leaves, Value value) {
   leaves.erase(value);
 }
 
+/// The sum of what has come for `value`; null if nothing has.
+Value PassSplitter::takeGradient(Value value) {
+  SmallVector<Value> found = std::move(contributions[value]);
+  contributions.erase(value);
+  if (found.empty())
+    return {};
+  Value sum = found.front();
+  for (Value other : llvm::drop_begin(found))
+    sum = AddTensorOp::create(builder, value.getLoc(), sum.getType(), sum,
+                              other, builder.getI64IntegerAttr(1),
+                              /*tied=*/false, ValueRange());
+  return sum;
+}
+
+void PassSplitter::runBackward(ValueRange operands) {
+  OperationState state(operands.front().getLoc(),
+                       BackwardOp::getOperationName());
+  state.addOperands(operands);
+  state.addAttribute("create_graph", builder.getBoolAttr(false));
+  builder.create(state);
+}
+
+/// The gradients of what `op`, of part `number`, reads, by operators. `clones`
+/// has the outputs of the part as they were made again.
+void PassSplitter::writeOperators(
+    Operation *op, int64_t number,
+    const llvm::DenseMap<Value, IRMapping> &clones) {
+  Value gradient = takeGradient(op->getResult(0));
+  if (!gradient)
+    return;
+  ArrayRef<Value> handed = sources.find(op)->second;
+  Leaves leaves;
+  IRMapping ofWeights;
+  // What is differentiated further, and the same without a record.
+  SmallVector<Value> recorded, operands;
+  SmallVector<bool> wanted;
+  auto interface = cast<BackwardOperatorInterface>(op);
+  for (auto [index, operand] : llvm::enumerate(op->getOperands())) {
+    Value local = operand;
+    if (auto clone = clones.find(operand); clone != clones.end())
+      local = clone->second.lookup(operand);
+    else if (auto part = parts.find(operand.getDefiningOp());
+             part != parts.end() && part->second == kOfWeights)
+      local = getRead(leaves, ofWeights, number, operand);
+    recorded.push_back(local);
+    wanted.push_back(llvm::is_contained(handed, operand));
+    if (!interface.readsOperand(index))
+      local = {};
+    else if (gradients.wants(operand))
+      local = DetachOp::create(builder, op->getLoc(), local.getType(), local);
+    operands.push_back(local);
+  }
+  SmallVector<Value> found =
+      interface.buildGradients(builder, gradient, operands, wanted);
+  for (auto [operand, local, part] :
+       llvm::zip_equal(op->getOperands(), recorded, found)) {
+    if (!part)
+      continue;
+    if (auto maker = parts.find(operand.getDefiningOp());
+        maker != parts.end() && maker->second != kOfWeights)
+      contributions[operand].push_back(part);
+    else
+      runBackward({local, part});
+  }
+}
+
 void PassSplitter::writePart(int64_t number) {
   Part &part = members[number];
   Leaves leaves;
@@ -470,22 +574,18 @@ void PassSplitter::writePart(int64_t number) {
         withdrawTie(torchOp);
     }
   }
-  for (Value output : llvm::reverse(part.outputs)) {
-    takeLeaf(leaves, output);
-    SmallVector<Value> operands{clones[output].lookup(output)};
-    SmallVector<Value> gradient = std::move(contributions[output]);
-    if (gradient.empty())
+  for (Operation *op : llvm::reverse(part.ops)) {
+    if (part.byOperators.contains(op)) {
+      writeOperators(op, number, clones);
       continue;
-    Value sum = gradient.front();
-    for (Value other : llvm::drop_begin(gradient))
-      sum = AddTensorOp::create(builder, output.getLoc(), sum.getType(), sum,
-                                other, builder.getI64IntegerAttr(1),
-                                /*tied=*/false, ValueRange());
-    operands.push_back(sum);
-    OperationState state(output.getLoc(), BackwardOp::getOperationName());
-    state.addOperands(operands);
-    state.addAttribute("create_graph", builder.getBoolAttr(false));
-    builder.create(state);
+    }
+    for (Value output : llvm::reverse(op->getResults())) {
+      if (!part.outputs.contains(output))
+        continue;
+      takeLeaf(leaves, output);
+      if (Value gradient = takeGradient(output))
+        runBackward({clones[output].lookup(output), gradient});
+    }
   }
   for (Value value : llvm::to_vector(llvm::make_first_range(leaves)))
     takeLeaf(leaves, value);

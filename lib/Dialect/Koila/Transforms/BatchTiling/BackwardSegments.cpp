@@ -21,7 +21,7 @@ using namespace koila;
 void koila::removeSegmentMarks(FunctionOpInterface function) {
   function->walk([](Operation *op) {
     for (StringRef name : {kSegmentAttr, kWholeSegmentAttr, kAfterSegmentAttr,
-                           kNormalisesBatchAttr, kStepAttr})
+                           kGradientSumAttr, kNormalisesBatchAttr, kStepAttr})
       op->removeDiscardableAttr(name);
   });
 }
@@ -324,7 +324,7 @@ SmallVector<SegmentReads> BackwardSplitter::describeSegments() const {
     for (Operation *op : segment.ops) {
       for (Value source : getSources(op)) {
         Operation *maker = source.getDefiningOp();
-        if (!maker || !segment.set.contains(maker))
+        if ((!maker || !segment.set.contains(maker)) && isReadAgain(op, source))
           reads.values.insert(source);
         if (!maker || !segment.all.contains(maker))
           reads.made.push_back(source);

@@ -26,6 +26,10 @@ inline constexpr llvm::StringLiteral kWholeSegmentAttr = "koila.whole_segment";
 /// last of them.
 inline constexpr llvm::StringLiteral kAfterSegmentAttr = "koila.after_segment";
 
+/// On a sum over the batch: it is the gradient of what has no batch, which
+/// tiles may add up as autograd does.
+inline constexpr llvm::StringLiteral kGradientSumAttr = "koila.gradient_sum";
+
 /// On operations on the way to the loss, an integer: the level of those of the
 /// forward pass, and behind all levels the segments in their order.
 inline constexpr llvm::StringLiteral kStepAttr = "koila.step";

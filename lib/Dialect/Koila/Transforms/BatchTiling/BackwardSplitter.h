@@ -80,8 +80,25 @@ private:
   /// Whether operators give the gradients of `op`, on the path.
   bool hasOperators(mlir::Operation *op) const {
     auto interface = mlir::dyn_cast<BackwardOperatorInterface>(op);
+    // Rows of a sample lie together in what they sum over.
+    auto isInOrder = [&](mlir::Value value) {
+      const BatchFact &fact = batch->lookup(value);
+      return !fact.isAt() || fact.dim == 0;
+    };
     return interface && !whole.contains(op) && !isNorm(op) &&
-           interface.hasBackwardOperator();
+           batch->lookup(op->getResult(0)).isAt() &&
+           llvm::all_of(op->getOperands(), isInOrder) &&
+           interface.hasBackwardOperator(
+               [&](mlir::Value value) { return dims.lookup(value); });
+  }
+  /// Whether the backward pass of `op`, on the path, reads its operand `value`.
+  bool isReadAgain(mlir::Operation *op, mlir::Value value) const {
+    return !hasOperators(op) ||
+           llvm::any_of(op->getOpOperands(), [&](mlir::OpOperand &operand) {
+             return operand.get() == value &&
+                    mlir::cast<BackwardOperatorInterface>(op).readsOperand(
+                        operand.getOperandNumber());
+           });
   }
   /// Whether a gradient flows from the loss to `value`.
   bool isOnPath(mlir::Value value) const { return path.contains(value); }

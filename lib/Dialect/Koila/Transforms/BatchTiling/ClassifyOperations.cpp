@@ -289,7 +289,12 @@ SmallVector<BatchFact, 1> PhasePlan::askRule(BatchRuleInterface op) const {
       op, [&](Value value) { return batch.lookupRead(value); },
       [&](Value value) { return dims.lookup(value); });
   op.inferBatch(rule);
-  return rule.takeResults();
+  SmallVector<BatchFact, 1> facts = rule.takeResults();
+  if (op->hasAttr(kGradientSumAttr))
+    for (BatchFact &fact : facts)
+      if (fact.combine == Combine::Sum)
+        fact.combine = Combine::GradientSum;
+  return facts;
 }
 
 Value PhasePlan::getBase(Value value) const {

@@ -310,21 +310,26 @@ void BackwardSplitter::writeOperators(Writer &writer, Operation *op) {
     return;
   SmallVector<Value> sources = getSources(op), operands, gradients;
   SmallVector<bool> wanted;
-  for (Value operand : op->getOperands()) {
-    operands.push_back(isOnPath(operand) ? getForward(writer, operand)
-                                         : operand);
+  auto interface = cast<BackwardOperatorInterface>(op);
+  for (auto [index, operand] : llvm::enumerate(op->getOperands())) {
+    operands.push_back(!interface.readsOperand(index) ? Value()
+                       : isOnPath(operand) ? getForward(writer, operand)
+                                           : operand);
     wanted.push_back(llvm::is_contained(sources, operand));
   }
   SmallVector<Operation *> made = collectMade([&] {
-    gradients = cast<BackwardOperatorInterface>(op).buildGradients(
-        builder, gradient, operands, wanted);
+    gradients = interface.buildGradients(builder, gradient, operands, wanted);
   });
   auto isApart = [&](Value value) { return batch->lookupRead(value).isAt(); };
   // Of what is made of weights the tiles add up.
   llvm::SmallPtrSet<Operation *, 2> sums;
-  for (auto [operand, found] : llvm::zip_equal(op->getOperands(), gradients))
-    if (found && !isApart(operand) && !isWeight(operand))
+  for (auto [operand, found] : llvm::zip_equal(op->getOperands(), gradients)) {
+    if (!found || isApart(operand))
+      continue;
+    found.getDefiningOp()->setAttr(kGradientSumAttr, builder.getUnitAttr());
+    if (!isWeight(operand))
       sums.insert(found.getDefiningOp());
+  }
   for (Operation *build : made)
     if (!sums.contains(build))
       mark(build, segment);
