@@ -12,8 +12,10 @@
 #include "BatchNormStatistics.h"
 #include "PhasePlan.h"
 #include "koila/Dialect/Koila/IR/LossOps.h"
+#include "koila/Dialect/Koila/IR/ViewOps.h"
 #include "koila/Dialect/Koila/Transforms/BatchTiling.h"
 #include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/IR/IRMapping.h"
 #include "mlir/IR/Remarks.h"
 #include "llvm/Support/MathExtras.h"
 
@@ -216,6 +218,44 @@ struct PlannedFunction {
 };
 } // namespace
 
+/// Whether `op` only hands its operands on to the results of the function.
+static bool isOfResults(Operation *op) {
+  return op->hasTrait<OpTrait::IsTerminator>() ||
+         (!isOrderedWrite(op) && !op->use_empty() &&
+          (isa<DetachOp>(op) || isa<mlir::TupleType>(op->getResult(0).getType())) &&
+          llvm::all_of(op->getUsers(), isOfResults));
+}
+
+/// Gives the results of the function copies of their own of those views that
+/// interleave the batch: only a result has to have the rows of the whole batch
+/// in order, and others that read the view may do so in tiles. Returns whether
+/// there were any.
+static bool separateResults(const BatchAnalysis::Operations &interleaved,
+                            const DimAnalysis &dims) {
+  bool isAny = false;
+  for (Operation *op : interleaved) {
+    if (op->getNumResults() != 1 || isOrderedWrite(op) ||
+        !makesNoTensor(*op, dims))
+      continue;
+    auto isOfResult = [](OpOperand &use) {
+      return isOfResults(use.getOwner());
+    };
+    if (llvm::none_of(op->getUses(), isOfResult) ||
+        llvm::all_of(op->getUses(), isOfResult))
+      continue;
+    OpBuilder builder(op->getContext());
+    builder.setInsertionPointAfter(op);
+    Value viewed = op->getOperand(0);
+    IRMapping mapping;
+    mapping.map(viewed, DetachOp::create(builder, op->getLoc(),
+                                         viewed.getType(), viewed));
+    Operation *copy = builder.clone(*op, mapping);
+    op->getResult(0).replaceUsesWithIf(copy->getResult(0), isOfResult);
+    isAny = true;
+  }
+  return isAny;
+}
+
 /// Null, after an error, where the batch of `function` cannot run in tiles.
 static std::unique_ptr<PlannedFunction>
 planFunction(FunctionOpInterface function, StringRef symbol, RandomMode random,
@@ -244,6 +284,8 @@ planFunction(FunctionOpInterface function, StringRef symbol, RandomMode random,
                   planned->gradients ? &*planned->gradients : nullptr, whole);
     if (failed(found->compute()))
       return nullptr;
+    if (separateResults(found->getInterleaved(), planned->dims))
+      return planFunction(function, symbol, random, trains);
   } while (!found->getInterleaved().empty());
   return planned;
 }

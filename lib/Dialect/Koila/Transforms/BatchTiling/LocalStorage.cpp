@@ -89,13 +89,16 @@ void PhasePlan::findLocalStorage() {
       local.insert(entry);
   function->walk([&](Operation *op) {
     bool isReturn = op->hasTrait<OpTrait::IsTerminator>();
-    bool mayTile = op->getParentRegion() == &function.getFunctionBody() &&
-                   op->getNumRegions() == 0 && !wholeOps.contains(op) &&
+    bool isOutside = op->getParentRegion() == &function.getFunctionBody() &&
+                     op->getNumRegions() == 0;
+    bool mayTile = isOutside && !wholeOps.contains(op) &&
                    (isReturn || hasOnlyMarks(op));
     forEachTensor(op, [&](Value value) {
       const Storage *entry = storage.lookup(value);
       const BatchFact &fact = batch.lookup(value);
-      if (!mayTile || !(fact.isAt() || fact.isInner()))
+      Operation *last = lastWrites.lookup(entry);
+      bool isLater = isOutside && last && last->isBeforeInBlock(op);
+      if (!isLater && (!mayTile || !(fact.isAt() || fact.isInner())))
         local.erase(entry);
     });
     if (!local.empty() && op->getBlock() == &function.getFunctionBody().front())
