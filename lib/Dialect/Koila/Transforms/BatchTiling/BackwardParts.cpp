@@ -77,22 +77,32 @@ findOfWeights(ArrayRef<Operation *> ops) {
   return found;
 }
 
+static bool hasBackwardOperator(Operation *op, const DimAnalysis &dims) {
+  auto interface = dyn_cast<BackwardOperatorInterface>(op);
+  return interface && isMemoryEffectFree(op) &&
+         interface.hasBackwardOperator(
+             [&](Value value) { return dims.lookup(value); });
+}
+
 /// Those of `ops`, one part, at its end that operators differentiate: no other
-/// operation of the part hands them a gradient, and so none of them runs again.
+/// operation of the part hands them a gradient, and so none of them runs again
+/// but views that these operators read.
 static llvm::SmallPtrSet<Operation *, 4>
 findByOperators(ArrayRef<Operation *> ops, const DimAnalysis &dims,
                 const RequiresGradAnalysis &gradients) {
   llvm::SmallPtrSet<Operation *, 4> found;
-  llvm::DenseSet<Value> recorded;
+  llvm::DenseSet<Value> recorded, readAgain;
   for (Operation *op : llvm::reverse(ops)) {
-    auto interface = dyn_cast<BackwardOperatorInterface>(op);
-    if (interface && isMemoryEffectFree(op) &&
-        !recorded.contains(op->getResult(0)) &&
-        interface.hasBackwardOperator(
-            [&](Value value) { return dims.lookup(value); }))
-      found.insert(op);
-    else
+    if (!hasBackwardOperator(op, dims) || recorded.contains(op->getResult(0)) ||
+        (readAgain.contains(op->getResult(0)) && !makesNoTensor(*op, dims))) {
       recorded.insert_range(getSources(op, dims, gradients));
+      continue;
+    }
+    found.insert(op);
+    auto interface = cast<BackwardOperatorInterface>(op);
+    for (OpOperand &operand : op->getOpOperands())
+      if (interface.readsOperand(operand.getOperandNumber()))
+        readAgain.insert(operand.get());
   }
   return found;
 }
@@ -126,6 +136,10 @@ private:
     return std::accumulate(numbers.begin(), numbers.end(), 0.);
   }
   void measure();
+  /// Ends of further parts among the first `end` operations, which run again
+  /// anyway, in order: where operators differentiate what comes before, and the
+  /// bytes that cross are better spent so than on a longer last part.
+  SmallVector<size_t> findFurtherEnds(size_t end) const;
   /// What holds the elements of `value`, which may be a view.
   Value findRoot(Value value) const;
 
@@ -140,6 +154,8 @@ private:
   /// in bytes; and how much of that is no tensor, and cannot be kept.
   SmallVector<double> crossing;
   SmallVector<int64_t> lists;
+  /// Of each operation, whether operators differentiate it.
+  SmallVector<bool> hasOperators;
   /// How many operations can run twice.
   size_t repeatable = 0;
   double total = 0;
@@ -168,6 +184,7 @@ void Chain::measure() {
   auto wants = [&](Value value) { return gradients.wants(value); };
   for (auto [place, op] : llvm::enumerate(ops)) {
     times.push_back(costs.getTime(op));
+    hasOperators.push_back(hasBackwardOperator(op, dims));
     DifferentiationFacts facts =
         getDifferentiation(op, wants, [&](Value value) {
           return dims.lookup(value).getElementType();
@@ -210,6 +227,22 @@ void Chain::measure() {
   total = sum(saved);
 }
 
+SmallVector<size_t> Chain::findFurtherEnds(size_t end) const {
+  SmallVector<size_t> ends;
+  double time = sum(times);
+  for (size_t place = 1; place <= end; ++place) {
+    double gain = 0;
+    for (size_t before = place; before-- > 0 && hasOperators[before];)
+      gain += times[before];
+    bool isWorth = gain * total > 2 * crossing[place - 1] * time;
+    // Of neighbours the last.
+    if (isWorth && lists[place - 1] == 0 && place <= repeatable &&
+        !(place < end && hasOperators[place]))
+      ends.push_back(place);
+  }
+  return ends;
+}
+
 int64_t Chain::cut(double most, double &again) {
   // The last part runs once: it is the largest that may be.
   SmallVector<size_t> ends;
@@ -242,7 +275,9 @@ int64_t Chain::cut(double most, double &again) {
   }
   if (ends.empty())
     return 1;
-  std::reverse(ends.begin(), ends.end());
+  llvm::append_range(ends, findFurtherEnds(ends.front()));
+  llvm::sort(ends);
+  ends.erase(llvm::unique(ends), ends.end());
   Builder builder(ops.front()->getContext());
   size_t place = 0;
   for (auto [part, last] : llvm::enumerate(ends)) {
@@ -304,6 +339,13 @@ private:
   };
   /// Leaves of what a part reads of those before it, or of its own outputs.
   using Leaves = llvm::MapVector<Value, Value>;
+  /// A part as it runs again.
+  struct Clones {
+    /// What stands for its values, for each output.
+    llvm::DenseMap<Value, IRMapping> outputs;
+    /// What is made of weights, and values without a record.
+    IRMapping ofWeights, forward;
+  };
 
   bool collect();
   bool findOutputs(int64_t number);
@@ -318,8 +360,9 @@ private:
   void takeLeaf(Leaves &leaves, Value value);
   Value takeGradient(Value value);
   void runBackward(ValueRange operands);
-  void writeOperators(Operation *op, int64_t number,
-                      const llvm::DenseMap<Value, IRMapping> &clones);
+  Value getRecorded(Clones &clones, int64_t number, Value value);
+  Value getForward(Clones &clones, int64_t number, Value value);
+  void writeOperators(Operation *op, int64_t number, Clones &clones);
   void writePart(int64_t number);
 
   BackwardOp backward;
@@ -500,54 +543,72 @@ void PassSplitter::runBackward(ValueRange operands) {
   builder.create(state);
 }
 
-/// The gradients of what `op`, of part `number`, reads, by operators. `clones`
-/// has the outputs of the part as they were made again.
-void PassSplitter::writeOperators(
-    Operation *op, int64_t number,
-    const llvm::DenseMap<Value, IRMapping> &clones) {
+/// What stands for `value` in part `number`, with its record where it is an
+/// output of the part or made of weights.
+Value PassSplitter::getRecorded(Clones &clones, int64_t number, Value value) {
+  if (auto clone = clones.outputs.find(value); clone != clones.outputs.end())
+    return clone->second.lookup(value);
+  Leaves leaves;
+  auto part = parts.find(value.getDefiningOp());
+  bool isOfWeights = part != parts.end() && part->second == kOfWeights;
+  return isOfWeights ? getRead(leaves, clones.ofWeights, number, value) : value;
+}
+
+/// The same without a record; views at the end of the part are made again.
+Value PassSplitter::getForward(Clones &clones, int64_t number, Value value) {
+  if (!gradients.wants(value))
+    return value;
+  if (Value known = clones.forward.lookupOrNull(value))
+    return known;
+  Operation *op = value.getDefiningOp();
+  Value made;
+  if (members[number].byOperators.contains(op)) {
+    IRMapping operands;
+    for (Value operand : op->getOperands())
+      operands.map(operand, getForward(clones, number, operand));
+    made = builder.clone(*op, operands)->getResult(0);
+  } else {
+    Value recorded = getRecorded(clones, number, value);
+    made =
+        DetachOp::create(builder, value.getLoc(), recorded.getType(), recorded);
+  }
+  clones.forward.map(value, made);
+  return made;
+}
+
+/// The gradients of what `op`, of part `number`, reads, by operators.
+void PassSplitter::writeOperators(Operation *op, int64_t number,
+                                  Clones &clones) {
   Value gradient = takeGradient(op->getResult(0));
   if (!gradient)
     return;
-  ArrayRef<Value> handed = sources.find(op)->second;
-  Leaves leaves;
-  IRMapping ofWeights;
-  // What is differentiated further, and the same without a record.
-  SmallVector<Value> recorded, operands;
-  SmallVector<bool> wanted;
   auto interface = cast<BackwardOperatorInterface>(op);
+  ArrayRef<Value> handed = sources.find(op)->second;
+  SmallVector<Value> operands;
+  SmallVector<bool> wanted;
   for (auto [index, operand] : llvm::enumerate(op->getOperands())) {
-    Value local = operand;
-    if (auto clone = clones.find(operand); clone != clones.end())
-      local = clone->second.lookup(operand);
-    else if (auto part = parts.find(operand.getDefiningOp());
-             part != parts.end() && part->second == kOfWeights)
-      local = getRead(leaves, ofWeights, number, operand);
-    recorded.push_back(local);
+    operands.push_back(interface.readsOperand(index)
+                           ? getForward(clones, number, operand)
+                           : Value());
     wanted.push_back(llvm::is_contained(handed, operand));
-    if (!interface.readsOperand(index))
-      local = {};
-    else if (gradients.wants(operand))
-      local = DetachOp::create(builder, op->getLoc(), local.getType(), local);
-    operands.push_back(local);
   }
   SmallVector<Value> found =
       interface.buildGradients(builder, gradient, operands, wanted);
-  for (auto [operand, local, part] :
-       llvm::zip_equal(op->getOperands(), recorded, found)) {
+  for (auto [operand, part] : llvm::zip_equal(op->getOperands(), found)) {
     if (!part)
       continue;
     if (auto maker = parts.find(operand.getDefiningOp());
         maker != parts.end() && maker->second != kOfWeights)
       contributions[operand].push_back(part);
     else
-      runBackward({local, part});
+      runBackward({getRecorded(clones, number, operand), part});
   }
 }
 
 void PassSplitter::writePart(int64_t number) {
   Part &part = members[number];
   Leaves leaves;
-  llvm::DenseMap<Value, IRMapping> clones;
+  Clones clones;
   for (Value output : part.outputs) {
     SmallVector<Operation *> needed =
         collectMakers(output.getDefiningOp(), [&](Operation *op) {
@@ -559,7 +620,7 @@ void PassSplitter::writePart(int64_t number) {
               makers.push_back(maker->first);
           return makers;
         });
-    IRMapping &mapping = clones[output];
+    IRMapping &mapping = clones.outputs[output];
     llvm::SmallDenseSet<Value, 16> ofGradient;
     for (Operation *op : needed)
       ofGradient.insert_range(sources.find(op)->second);
@@ -584,7 +645,7 @@ void PassSplitter::writePart(int64_t number) {
         continue;
       takeLeaf(leaves, output);
       if (Value gradient = takeGradient(output))
-        runBackward({clones[output].lookup(output), gradient});
+        runBackward({clones.outputs[output].lookup(output), gradient});
     }
   }
   for (Value value : llvm::to_vector(llvm::make_first_range(leaves)))
