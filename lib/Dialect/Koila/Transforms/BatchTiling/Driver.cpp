@@ -14,6 +14,7 @@
 #include "koila/Dialect/Koila/IR/LossOps.h"
 #include "koila/Dialect/Koila/IR/ViewOps.h"
 #include "koila/Dialect/Koila/Transforms/BatchTiling.h"
+#include "koila/Interfaces/KernelWork.h"
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/IR/IRMapping.h"
 #include "mlir/IR/Remarks.h"
@@ -222,20 +223,21 @@ struct PlannedFunction {
 static bool isOfResults(Operation *op) {
   return op->hasTrait<OpTrait::IsTerminator>() ||
          (!isOrderedWrite(op) && !op->use_empty() &&
-          (isa<DetachOp>(op) || isa<mlir::TupleType>(op->getResult(0).getType())) &&
+          (isa<DetachOp>(op) ||
+           isa<mlir::TupleType>(op->getResult(0).getType())) &&
           llvm::all_of(op->getUsers(), isOfResults));
 }
 
-/// Gives the results of the function copies of their own of those views that
-/// interleave the batch: only a result has to have the rows of the whole batch
-/// in order, and others that read the view may do so in tiles. Returns whether
-/// there were any.
-static bool separateResults(const BatchAnalysis::Operations &interleaved,
-                            const DimAnalysis &dims) {
+/// Gives the results of the function operations of their own in the place of
+/// those that interleave the batch: only a result has to have the rows of the
+/// whole batch in order, and others that read them may do so in tiles. Returns
+/// whether there were any.
+static bool separateResults(const BatchAnalysis::Operations &interleaved) {
   bool isAny = false;
   for (Operation *op : interleaved) {
-    if (op->getNumResults() != 1 || isOrderedWrite(op) ||
-        !makesNoTensor(*op, dims))
+    // Copying rows costs nothing beside what makes them.
+    if (op->getNumResults() != 1 || op->getNumRegions() > 0 ||
+        isOrderedWrite(op) || isa<KernelWorkInterface>(op))
       continue;
     auto isOfResult = [](OpOperand &use) {
       return isOfResults(use.getOwner());
@@ -245,10 +247,10 @@ static bool separateResults(const BatchAnalysis::Operations &interleaved,
       continue;
     OpBuilder builder(op->getContext());
     builder.setInsertionPointAfter(op);
-    Value viewed = op->getOperand(0);
+    Value source = op->getOperand(0);
     IRMapping mapping;
-    mapping.map(viewed, DetachOp::create(builder, op->getLoc(),
-                                         viewed.getType(), viewed));
+    mapping.map(source, DetachOp::create(builder, op->getLoc(),
+                                         source.getType(), source));
     Operation *copy = builder.clone(*op, mapping);
     op->getResult(0).replaceUsesWithIf(copy->getResult(0), isOfResult);
     isAny = true;
@@ -284,7 +286,7 @@ planFunction(FunctionOpInterface function, StringRef symbol, RandomMode random,
                   planned->gradients ? &*planned->gradients : nullptr, whole);
     if (failed(found->compute()))
       return nullptr;
-    if (separateResults(found->getInterleaved(), planned->dims))
+    if (separateResults(found->getInterleaved()))
       return planFunction(function, symbol, random, trains);
   } while (!found->getInterleaved().empty());
   return planned;
