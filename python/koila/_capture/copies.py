@@ -9,6 +9,7 @@ one that was recorded whatever is called the batch, and tiles of it are proven l
 from __future__ import annotations
 
 import heapq
+import math
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -169,31 +170,51 @@ def _is_split_outer(shape: tuple[int, ...], extent: int, dim: int, batch: int) -
 
 
 _SPLITTING = ("view", "reshape", "unflatten")
+_VIEWS = (*_SPLITTING, "flatten")
 # What puts tensors, or copies of one, one behind the other; and what makes one dim of two.
 _OUTER = ("cat", "concat", "concatenate", "vstack", "stack", "repeat", "tile")
 _JOINING = ("view", "reshape", "flatten", "repeat_interleave")
 
 
+def _find_in_viewed(
+    viewed: Meta, meta: Meta, extent: int, dim: int, inner: int
+) -> tuple[int, int] | None:
+    """The dim of ``viewed`` that has all of the ``extent`` rows which a view of it has in
+    ``dim``, each of ``inner`` there; and of how many each is in that one."""
+    rows = inner * math.prod(meta.shape[dim + 1 :])
+    after = 1
+    for place in reversed(range(len(viewed.shape))):
+        whole = after * viewed.shape[place]
+        if rows % after == 0 and whole % (extent * rows) == 0:
+            return place, rows // after
+        after = whole
+    return None
+
+
 def _is_made_outer(value: Value, dim: int, batch: int) -> bool | None:
-    """Goes back to the call whose operands have no dim of that extent."""
-    extent = value.meta.shape[dim]
+    """Goes back to the call whose operands have no dim of that extent, nor one of which it
+    is a part, as the samples of attention beside heads."""
+    extent, inner = value.meta.shape[dim], 1
     while value.node is not None and not value.node.done:
         node = value.node
         operands = [entry for entry in node.inputs if isinstance(entry, Value)]
+        name = getattr(node.call.function, "__name__", "")
         before = next(
             (
-                (operand, found)
+                (operand, found, inner)
                 for operand in operands
-                if (found := _dim_of(operand.meta, extent, dim)) is not None
+                if (found := _dim_of(operand.meta, value.meta.shape[dim], dim)) is not None
             ),
             None,
         )
+        if before is None and name in _VIEWS and len(operands) == 1 and operands[0].meta.shape:
+            part = _find_in_viewed(operands[0].meta, value.meta, extent, dim, inner)
+            before = None if part is None else (operands[0], *part)
         if before is None:
-            name = getattr(node.call.function, "__name__", "")
             shapes = [operand.meta.shape for operand in operands]
             places = [shape.index(batch) for shape in shapes if batch in shape]
             if not places or name not in (*_OUTER, *_JOINING):
                 return None
             return name in _OUTER or (name != "repeat_interleave" and places[0] > dim)
-        value, dim = before
+        value, dim, inner = before
     return None if value.copies is None else value.copies.is_outer

@@ -22,7 +22,7 @@ class Graph:
 
     def __init__(self) -> None:
         self.ends: list[weakref.ref[Tensor]] = []
-        self.step: tuple[int, int, set[str]] | None = None
+        self.step: tuple[int, int, set[tuple[str, int, str]]] | None = None
         self.room: Any = None
         _graphs.add(self)
 

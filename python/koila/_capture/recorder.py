@@ -335,9 +335,10 @@ def record(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, An
     if recording.lent and any(is_lent(inputs[index]) for index in call.writes):
         return Unrecorded(call, inputs)
     if call.writes:
-        replaced = _write_anew(func, args, kwargs, call, inputs)
-        if replaced is not None:
-            return replaced
+        for write in (_write_anew, _write_past_graph):
+            replaced = write(func, args, kwargs, call, inputs)
+            if replaced is not None:
+                return replaced
     return _append(call, inputs)
 
 
@@ -454,6 +455,16 @@ def _write_anew(
         return None
     if old.meta.requires_grad and not torch.is_grad_enabled():
         return None  # it keeps its graph
+    made = _record_plainly(func, args, kwargs)
+    if made is None:
+        return None
+    assign(target, made._value)
+    return target
+
+
+def _record_plainly(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """What a call that writes to its first argument would return if it did not write; None
+    where there is no such call, or the result would be another tensor."""
     name = getattr(func, "__name__", "")
     if name.startswith("__i") and name.endswith("__"):
         plain = getattr(Tensor, f"__{name[3:]}", None)
@@ -466,10 +477,40 @@ def _write_anew(
     made = record(plain, args, kwargs)
     if type(made) is not _face:
         return None
-    new = made._value
-    if new.meta.shape != old.meta.shape or new.meta.dtype != old.meta.dtype:
+    old, new = args[0]._value.meta, made._value.meta
+    return made if (new.shape, new.dtype) == (old.shape, old.dtype) else None
+
+
+def _write_past_graph(
+    func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], call: Call, inputs: list[Any]
+) -> Any:
+    """Of what the program has made, as ``with torch.no_grad(): variance.clamp_(min=eps)``
+    writes it: the elements are others, and the gradient goes on as if they were not. A new
+    value under its name has those elements, and is zero beside them times the old one."""
+    target = args[0] if args else None
+    if type(target) is not _face or call.writes != {0} or call.same != (0,):
         return None
-    assign(target, new)
+    old = target._value
+    others = (member for member in old.group.list_members() if member is not old)
+    if (
+        torch.is_grad_enabled()
+        or old is not inputs[0]
+        or not old.meta.requires_grad
+        or not is_open(old)
+        or old.group.external
+        or old.hooks
+        or any(other.is_held() for other in others)
+    ):
+        return None
+    elements = _record_plainly(func, args, kwargs)
+    if elements is None:
+        return None
+    with torch.enable_grad():
+        nothing = record(Tensor.sub, (target, record(Tensor.detach, (target,), {})), {})
+        # Of what is infinite, too.
+        nothing = record(torch.nan_to_num, (nothing,), {})
+        made = record(Tensor.add, (elements, nothing), {})
+    assign(target, made._value)
     return target
 
 

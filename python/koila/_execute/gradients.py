@@ -54,7 +54,7 @@ from koila._execute.hooks import (
     differentiate_at_hooks,
     find_hooked,
 )
-from koila._plan.announce import announce
+from koila._plan.announce import Announced, announce
 from koila._plan.planner import Plan, Run, start
 
 __all__ = [
@@ -141,10 +141,10 @@ def _run_whole(run: Run, is_alone: bool = False) -> None:
         live = 0 if counted is None else counted.get_live()
     for graph in {graph for root in roots for graph in root.graphs}:
         if peak is not None:
-            graph.step = peak, run.budget, run.plan.announced
+            graph.step = peak, run.budget, run.announced
         if begins:
             # What the pass goes through in front of the program is in no figure.
-            graph.room = _Room(run.plan, run.frames, run.resident + live, run.budget, is_whole=True)
+            graph.room = _Room.of(run, run.resident + live, is_whole=True)
 
 
 def _held_with_graph(program: Program) -> list[Value]:
@@ -286,11 +286,16 @@ class _Room:
     frames: Frames
     taken: int
     budget: int
-    is_whole: bool = False  # with the pass of the step itself
+    announced: Announced
+    is_whole: bool  # with the pass of the step itself
+
+    @staticmethod
+    def of(run: Run, taken: int, *, is_whole: bool) -> _Room:
+        return _Room(run.plan, run.frames, taken, run.budget, run.announced, is_whole)
 
     @staticmethod
     def beside(run: Run) -> _Room:
-        return _Room(run.plan, run.frames, run.resident + run.beside, run.budget)
+        return _Room.of(run, run.resident + run.beside, is_whole=False)
 
     def run(self, differentiate: Callable[[], _T], given: int = 0) -> _T:
         """Nobody knows what operators such a pass consists of, so that the first one is
@@ -310,7 +315,7 @@ class _Room:
                 f"{memory.format_bytes(need)} of {memory.format_bytes(self.budget)} with what is "
                 "there, and koila does not split it",
                 location_of(self.frames),
-                plan.announced,
+                self.announced,
             )
         return found
 

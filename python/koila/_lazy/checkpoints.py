@@ -15,13 +15,12 @@ from torch.nn import functional as F
 from koila._capture.frames import find_frames, location_of
 from koila._capture.recorder import RecordedTensor
 from koila._lazy.dispatch import call, handle
-from koila._plan.announce import announce
+from koila._plan.announce import Announced, announce
 
 __all__: list[str] = []
 
 _find_hooks = torch._C._autograd._top_saved_tensors_default_hooks
-# By the line: each is told once.
-_announced: dict[Any, set[str]] = {}
+_announced: Announced = set()
 
 
 def _is_checkpoint() -> bool:
@@ -35,12 +34,11 @@ def _is_checkpoint() -> bool:
 
 
 def _announce_updates(name: str) -> None:
-    place = location_of(find_frames())
     announce(
         f"'{name}' in a checkpoint updates its running statistics once in koila, and in plain "
         "PyTorch a second time when the backward pass runs it again",
-        place,
-        _announced.setdefault((place.file, place.line), set()),
+        location_of(find_frames()),
+        _announced,
     )
 
 

@@ -30,7 +30,7 @@ from koila._capture.recorder import (
 from koila._capture.values import Call, Meta, Value, is_open
 from koila._execute import executor
 from koila._lazy.dispatch import call, compute, dispatch, drawing, handle
-from koila._plan.announce import announce
+from koila._plan.announce import Announced, announce
 
 __all__: list[str] = []
 
@@ -51,7 +51,7 @@ def _draw(func: Any, args: Any, kwargs: Any, made: Unrecorded) -> Any:
 
 drawing.append(_draw)
 
-_said: set[str] = set()
+_said: dict[int | str, Announced] = {}  # by the budget
 
 
 def _announce_whole(called: Call, inputs: list[Any]) -> None:
@@ -70,7 +70,7 @@ def _announce_whole(called: Call, inputs: list[Any]) -> None:
             f"{memory.format_bytes(need)} of {memory.format_bytes(budget)}, and koila does not "
             "split it",
             location_of(find_frames()),
-            _said,
+            _said.setdefault(source.budget, set()),
         )
 
 
@@ -99,6 +99,12 @@ def _open(func: Any) -> Any:
 def _open_cell(cell: CellType) -> CellType:
     opened = _open(cell.cell_contents)
     return cell if opened is None else CellType(opened)
+
+
+@handle(F.gaussian_nll_loss)
+def _look(func: Any, args: Any, kwargs: Any) -> Any:
+    """It looks at its variances before it records what is made of them."""
+    return _open(func)(*args, **kwargs)
 
 
 def _new(meta: Meta, dtype: torch.dtype | None = None) -> Tensor:

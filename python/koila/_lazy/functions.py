@@ -21,6 +21,7 @@ from koila._execute.overwritten import watch_exposed
 from koila._lazy.dispatch import aliases, call, compute
 from koila._lazy.lazy_tensor import LazyTensor
 from koila._lazy.modules import watch_modules
+from koila._lazy.saving import watch_saving
 from koila._operators.functions import call_operator, find_function, is_recording
 
 __all__ = ["watch_functions"]
@@ -53,6 +54,7 @@ def watch_functions() -> None:
     _Scripted.__call__ = call_scripted
     _VariableMeta.__call__ = _make_variable
     watch_modules()
+    watch_saving()
     # What changes the weights that recorded calls read.
     register_optimizer_step_pre_hook(lambda *_: flush())
     own = torch.Tensor.data

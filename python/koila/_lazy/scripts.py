@@ -16,14 +16,14 @@ from koila._capture.thread_locks import tracing
 from koila._capture.values import Value
 from koila._compiler import analyze_script
 from koila._errors import KoilaError
-from koila._plan.announce import announce
+from koila._plan.announce import Announced, announce
 
 __all__ = ["check_script"]
 
 # What was found of programs, of those of late.
 _peaks: dict[Any, int | None] = {}
 _MOST_KNOWN = 64
-_announced: set[str] = set()
+_announced: dict[frozenset[int | str], Announced] = {}  # by the budgets
 
 
 def check_script(function: Any, args: Any, kwargs: Any) -> None:
@@ -43,7 +43,7 @@ def check_script(function: Any, args: Any, kwargs: Any) -> None:
         f"a ScriptModule is not recorded: it runs whole, and needs {need} of "
         f"{memory.format_bytes(budget)}; koila.compile splits its batch",
         location_of(find_frames()),
-        _announced,
+        _announced.setdefault(frozenset(origin.budget for origin in origins), set()),
     )
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from koila._errors import BudgetError, KoilaError, Location, warn_at
 
-__all__ = ["Last", "announce", "is_strict", "last", "note", "restart", "strict"]
+__all__ = ["Announced", "Last", "announce", "is_strict", "last", "note", "restart", "strict"]
 
 
 @dataclass(frozen=True)
@@ -78,9 +78,15 @@ def is_strict() -> bool:
     return _strict
 
 
-def announce(text: str, place: Location, known: set[str], error: BudgetError | None = None) -> None:
-    """Warns at a line of the user, once for each text among ``known``; if
-    strict, raises ``error``, or else a KoilaError."""
+# What was warned of: file, line, and the text without its numbers.
+Announced = set[tuple[str, int, str]]
+
+
+def announce(
+    text: str, place: Location, known: Announced, error: BudgetError | None = None
+) -> None:
+    """Warns at a line of the user, once for each line and text among ``known``, of which
+    there is one for each budget; if strict, raises ``error``, or else a KoilaError."""
     _state.announced = text
     _state.last = replace(_state.last or Last(None, None, None, None), announced=text)
     if _strict:
@@ -88,7 +94,7 @@ def announce(text: str, place: Location, known: set[str], error: BudgetError | N
             raise BudgetError(text, place, (), error.smallest_budget)
         raise KoilaError(text, place)
     # The bytes differ from step to step, what is wrong does not.
-    key = re.sub(r"[\d.,]+", "", text)
+    key = place.file, place.line, re.sub(r"[\d.,]+", "", text)
     if key not in known:
         known.add(key)
         warn_at(text, place.file, place.line)

@@ -37,7 +37,7 @@ from koila._capture.values import Call, Value
 from koila._compiler import Compiled, analyze_script, compile_script
 from koila._errors import BudgetError, CompileError, KoilaWarning, Location
 from koila._operators import registry
-from koila._plan.announce import announce, is_strict, note, restart
+from koila._plan.announce import Announced, announce, is_strict, note, restart
 
 __all__ = ["Cut", "Plan", "Run", "check_budget", "forget", "start"]
 
@@ -61,7 +61,8 @@ class Plan:
     traced: dict[Any, Traced | CompileError] = field(default_factory=dict)
     reports: dict[Any, dict[str, Any] | CompileError] = field(default_factory=dict)
     compiled: dict[Any, list[_Choice]] = field(default_factory=dict)
-    announced: set[str] = field(default_factory=set)
+    # By the budget that was named, if one was.
+    announced: dict[int | None, Announced] = field(default_factory=dict)
     only_read: bool = False  # a loss that was read and not differentiated
     splits: bool = False  # as it is
     reads_first: bool = False  # once numbers of the whole batch are there
@@ -235,6 +236,12 @@ class Run:
     beside: int = 0
     copied: int = 0  # arguments of tiles that have gaps
     apart: int = 0  # results that do not count in the budget
+
+    @property
+    def announced(self) -> Announced:
+        # What is free differs from step to step.
+        named = None if "auto" in self.budgets else self.budget
+        return self.plan.announced.setdefault(named, set())
 
     # What the program is.
 
@@ -620,7 +627,7 @@ class Run:
     def announce(self, text: str, place: Location | None, error: BudgetError | None = None) -> None:
         if is_strict():
             self._give_up()
-        announce(text, place or location_of(self.frames), self.plan.announced, error)
+        announce(text, place or location_of(self.frames), self.announced, error)
 
 
 def check_budget(budget: int | str) -> None:
