@@ -15,6 +15,8 @@
 #include "koila/Dialect/Koila/IR/ViewOps.h"
 #include "koila/Dialect/Koila/Transforms/BatchTiling.h"
 #include "koila/Interfaces/KernelWork.h"
+#include "koila/Interfaces/MutableStorage.h"
+#include "koila/Interfaces/RandomOp.h"
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/IR/IRMapping.h"
 #include "mlir/IR/Remarks.h"
@@ -228,6 +230,15 @@ static bool isOfResults(Operation *op) {
           llvm::all_of(op->getUsers(), isOfResults));
 }
 
+/// Whether `op` merges rows of what it reads, and does nothing else: copying
+/// them costs nothing beside what makes them.
+static bool mergesRows(Operation *op) {
+  return op->getNumResults() == 1 && op->getNumRegions() == 0 &&
+         !isa<KernelWorkInterface>(op) && !isOrderedWrite(op) &&
+         getUpdates(op).empty() && !mayDraw(op) &&
+         llvm::any_of(op->getOperandTypes(), llvm::IsaPred<TensorType>);
+}
+
 /// Gives the results of the function operations of their own in the place of
 /// those that interleave the batch: only a result has to have the rows of the
 /// whole batch in order, and others that read them may do so in tiles. Returns
@@ -235,22 +246,19 @@ static bool isOfResults(Operation *op) {
 static bool separateResults(const BatchAnalysis::Operations &interleaved) {
   bool isAny = false;
   for (Operation *op : interleaved) {
-    // Copying rows costs nothing beside what makes them.
-    if (op->getNumResults() != 1 || op->getNumRegions() > 0 ||
-        isOrderedWrite(op) || isa<KernelWorkInterface>(op))
-      continue;
     auto isOfResult = [](OpOperand &use) {
       return isOfResults(use.getOwner());
     };
-    if (llvm::none_of(op->getUses(), isOfResult) ||
+    if (!mergesRows(op) || llvm::none_of(op->getUses(), isOfResult) ||
         llvm::all_of(op->getUses(), isOfResult))
       continue;
     OpBuilder builder(op->getContext());
     builder.setInsertionPointAfter(op);
-    Value source = op->getOperand(0);
     IRMapping mapping;
-    mapping.map(source, DetachOp::create(builder, op->getLoc(),
-                                         source.getType(), source));
+    for (Value operand : op->getOperands())
+      if (isa<TensorType>(operand.getType()))
+        mapping.map(operand, DetachOp::create(builder, op->getLoc(),
+                                              operand.getType(), operand));
     Operation *copy = builder.clone(*op, mapping);
     op->getResult(0).replaceUsesWithIf(copy->getResult(0), isOfResult);
     isAny = true;

@@ -91,8 +91,8 @@ void PhasePlan::findLocalStorage() {
     bool isReturn = op->hasTrait<OpTrait::IsTerminator>();
     bool isOutside = op->getParentRegion() == &function.getFunctionBody() &&
                      op->getNumRegions() == 0;
-    bool mayTile = isOutside && !wholeOps.contains(op) &&
-                   (isReturn || hasOnlyMarks(op));
+    bool mayTile =
+        isOutside && !wholeOps.contains(op) && (isReturn || hasOnlyMarks(op));
     forEachTensor(op, [&](Value value) {
       const Storage *entry = storage.lookup(value);
       const BatchFact &fact = batch.lookup(value);
