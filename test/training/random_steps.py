@@ -244,13 +244,17 @@ def check_parts(step: RandomStep, counter: Counter, rng: random.Random) -> list[
     tiles = find_least(step.module, args, options | {"recompute": "never"})
     if least > tiles:
         raise Failed(f"at least {least} bytes, in tiles alone {tiles}")
-    if least == tiles:
+    # Numbers beside the tensors differ by how a step is written.
+    if tiles - least < 64:
         return ["nothing is saved by parts"]
     budget = rng.randrange(least, tiles)
     source = copy.deepcopy(step.module)
     tiled = koila.compile(source, *args, budget=budget, **options)
     report = tiled.report
     measured = run_twice(step, source, tiled, args, plain, allowed, counter)
+    # A step of which it is not known that it draws nothing copies the generator's state first.
+    if measured == GENERATOR_BYTES > report.peak:
+        return ["parts", "less than the state of the generator"]
     if measured > budget:
         raise Failed(f"{measured} bytes, the budget is {budget}")
     if report.exact and measured != report.peak:
