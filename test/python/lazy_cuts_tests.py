@@ -290,6 +290,20 @@ class Cuts(unittest.TestCase):
         self.assert_same(found, wanted)
         self.assertTrue(any("runs whole" in x or "nothing protects" in x for x in said), said)
 
+    def test_writes_that_the_graph_does_not_see(self):
+        """As gaussian_nll_loss clamps its variance: the gradient is that of before."""
+
+        def way(model, _, x, y):
+            mean, spread = model.head(model.net(x))[:, :2].unbind(1)
+            variance = F.softplus(spread).clone()
+            with torch.no_grad():
+                variance.clamp_(min=0.7)
+            loss = (variance.log() + (mean - y).square() / variance).mean()
+            loss.backward()
+            return loss.item() + (mean / spread).sum().item()
+
+        self.run_whole(way)
+
     def test_weights_that_are_computed_before(self):
         """One graph, which the first of two backward passes would free."""
 

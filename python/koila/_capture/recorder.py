@@ -484,9 +484,12 @@ def _record_plainly(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
 def _write_past_graph(
     func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], call: Call, inputs: list[Any]
 ) -> Any:
-    """Of what the program has made, as ``with torch.no_grad(): variance.clamp_(min=eps)``
-    writes it: the elements are others, and the gradient goes on as if they were not. A new
-    value under its name has those elements, and is zero beside them times the old one."""
+    """Of a copy that a function of PyTorch has made for itself, as gaussian_nll_loss clamps it:
+    the elements are others, and the gradient goes on as if they were not. A new value under
+    its name has those elements, and is zero beside them times the old one. What programs write
+    so may be infinite, or read, hooked and differentiated before: that is a write."""
+    if not recording.writes_copies:
+        return None
     target = args[0] if args else None
     if type(target) is not _face or call.writes != {0} or call.same != (0,):
         return None

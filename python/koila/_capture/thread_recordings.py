@@ -16,10 +16,12 @@ __all__ = ["recording"]
 
 class Recording(threading.local):
     """``pending`` are calls that write to tensors of the user, in the order of
-    recording. While it is ``busy`` something of it runs."""
+    recording. While it is ``busy`` something of it runs; while it ``writes_copies`` a
+    function of PyTorch, which writes to copies of its own."""
 
     def __init__(self) -> None:
         self.busy = False
+        self.writes_copies = False
         # The values of plain tensors: what a thread records of one orders its
         # own reads and writes.
         self.leaves: weakref.WeakValueDictionary[int, Value] = weakref.WeakValueDictionary()

@@ -27,6 +27,7 @@ from koila._capture.recorder import (
     make_leaf,
     wrap,
 )
+from koila._capture.thread_recordings import recording
 from koila._capture.values import Call, Meta, Value, is_open
 from koila._execute import executor
 from koila._lazy.dispatch import call, compute, dispatch, drawing, handle
@@ -104,7 +105,11 @@ def _open_cell(cell: CellType) -> CellType:
 @handle(F.gaussian_nll_loss)
 def _look(func: Any, args: Any, kwargs: Any) -> Any:
     """It looks at its variances before it records what is made of them."""
-    return _open(func)(*args, **kwargs)
+    before, recording.writes_copies = recording.writes_copies, True
+    try:
+        return _open(func)(*args, **kwargs)
+    finally:
+        recording.writes_copies = before
 
 
 def _new(meta: Meta, dtype: torch.dtype | None = None) -> Tensor:

@@ -222,7 +222,10 @@ bool LinearOp::hasBackwardOperator(ShapeRule::Lookup) {
   return input && weight && input.getRank() >= 2 && weight.getRank() == 2 &&
          isa<FloatType>(input.getElementType()) &&
          input.getElementType() == weight.getElementType() &&
-         (!getBias() || isa<RankedTensorType>(getBias().getType()));
+         !weight.isDynamicDim(0) &&
+         (!getBias() || getBias().getType() ==
+                            RankedTensorType::get({weight.getDimSize(0)},
+                                                  weight.getElementType()));
 }
 
 bool LinearOp::readsOperand(unsigned index) { return index < 2; }

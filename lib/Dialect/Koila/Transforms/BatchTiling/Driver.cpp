@@ -239,18 +239,42 @@ static bool mergesRows(Operation *op) {
          llvm::any_of(op->getOperandTypes(), llvm::IsaPred<TensorType>);
 }
 
+/// Tensors that become results of the function, also in tuples.
+static SmallVector<Value> getResults(FunctionOpInterface function) {
+  SmallVector<Value> found, work;
+  llvm::append_range(
+      work, function.getFunctionBody().front().getTerminator()->getOperands());
+  while (!work.empty()) {
+    Value value = work.pop_back_val();
+    Operation *op = value.getDefiningOp();
+    if (isa<TensorType>(value.getType()))
+      found.push_back(value);
+    else if (op && isOfResults(op))
+      llvm::append_range(work, op->getOperands());
+  }
+  return found;
+}
+
 /// Gives the results of the function operations of their own in the place of
 /// those that interleave the batch: only a result has to have the rows of the
-/// whole batch in order, and others that read them may do so in tiles. Returns
-/// whether there were any.
-static bool separateResults(const BatchAnalysis::Operations &interleaved) {
+/// whole batch in order, and others that read them may do so in tiles. Results
+/// that share storage stay as they are. Returns whether there were any.
+static bool separateResults(FunctionOpInterface function,
+                            const StorageAnalysis &storage,
+                            const BatchAnalysis::Operations &interleaved) {
   bool isAny = false;
+  SmallVector<Value> results = getResults(function);
   for (Operation *op : interleaved) {
     auto isOfResult = [](OpOperand &use) {
       return isOfResults(use.getOwner());
     };
     if (!mergesRows(op) || llvm::none_of(op->getUses(), isOfResult) ||
         llvm::all_of(op->getUses(), isOfResult))
+      continue;
+    const Storage *entry = storage.lookup(op->getResult(0));
+    if (!entry || llvm::count_if(results, [&](Value result) {
+                    return storage.lookup(result) == entry;
+                  }) != 1)
       continue;
     OpBuilder builder(op->getContext());
     builder.setInsertionPointAfter(op);
@@ -294,7 +318,7 @@ planFunction(FunctionOpInterface function, StringRef symbol, RandomMode random,
                   planned->gradients ? &*planned->gradients : nullptr, whole);
     if (failed(found->compute()))
       return nullptr;
-    if (separateResults(found->getInterleaved()))
+    if (separateResults(function, planned->storage, found->getInterleaved()))
       return planFunction(function, symbol, random, trains);
   } while (!found->getInterleaved().empty());
   return planned;
