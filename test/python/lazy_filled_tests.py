@@ -128,5 +128,36 @@ class Filled(unittest.TestCase):
             torch.testing.assert_close(left, right, rtol=1e-10, atol=1e-12)
 
 
+class Held(unittest.TestCase):
+    """What the program has filled, and a view of it, are there when the step has run."""
+
+    def train(self, budget):
+        torch.manual_seed(0)
+        net = nn.Sequential(nn.Linear(WIDTH, 64), nn.Tanh(), nn.Linear(64, WORDS)).double()
+        x, y = torch.randn(SAMPLES, STEPS, WIDTH).double(), torch.randint(WORDS, (SAMPLES, STEPS))
+        if budget is not None:
+            x, y = koila.lazy(x, y, batch=0, budget=budget)
+        outputs = torch.zeros(x.shape[0], STEPS, WORDS, dtype=x.dtype)
+        for t in range(STEPS):
+            outputs[:, t] = net(x[:, t])
+        rows = outputs.view(-1, WORDS)
+        F.cross_entropy(rows, y.reshape(-1)).backward()
+        how = koila.last()
+        right = (rows.argmax(-1) == y.reshape(-1)).sum().item()
+        with torch.no_grad():
+            outputs[0] = 7
+        found = [torch.tensor(right), rows[0, 0], rows[-1, 0], outputs.sum(), net[0].weight.grad]
+        return [koila.run(value).detach().clone() for value in found], how
+
+    def test_are_read_afterwards(self):
+        wanted, _ = self.train(None)
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", ".*without a promise", koila.KoilaWarning)
+            found, how = self.train(BUDGET // 3)
+        self.assertLess(how.tile, SAMPLES)
+        for value, right in zip(found, wanted, strict=True):
+            torch.testing.assert_close(value, right)
+
+
 if __name__ == "__main__":
     unittest.main()

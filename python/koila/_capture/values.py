@@ -426,13 +426,17 @@ class Value:
                 self._leave_writes()
 
     def _leave_writes(self) -> None:
-        """A write to it that has not run is in what was seen, and nobody else looks at the
-        memory: there is nothing left to run."""
+        """A write to it that has not run is in what was seen. Once all is known that looks at
+        the memory, there is nothing left to run."""
         write = self.group.last_write
-        others = (other for other in self.group.list_members() if other is not self)
-        if write is not None and not write.done and not any(map(Value.is_held, others)):
-            self.group = Group(self.group.external)
-            append_weakly(self.group.members, self)
+        if write is None or write.done:
+            return
+        held = [other for other in self.group.list_members() if other is self or other.is_held()]
+        if all(other.node is None and other.tensor is not None for other in held):
+            group = Group(self.group.external)
+            for other in held:
+                other.group = group
+                append_weakly(group.members, other)
 
 
 # What a tensor keeps when its memory is written to. Its hooks see the gradient of
