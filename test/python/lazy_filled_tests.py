@@ -158,6 +158,30 @@ class Held(unittest.TestCase):
         for value, right in zip(found, wanted, strict=True):
             torch.testing.assert_close(value, right)
 
+    def write(self, budget):
+        """To rows that were read before the step, and run again with it."""
+        torch.manual_seed(0)
+        net = nn.Sequential(nn.Linear(WIDTH, 64), nn.Tanh(), nn.Linear(64, WORDS)).double()
+        x, y = torch.randn(SAMPLES, STEPS, WIDTH).double(), torch.randint(WORDS, (SAMPLES, STEPS))
+        if budget is not None:
+            x, y = koila.lazy(x, y, batch=0, budget=budget)
+        words = torch.stack([net(x[:, t]) for t in range(STEPS)], 1)
+        rows = words.transpose(0, 1).reshape(-1, WORDS)
+        rows.mul_(1.5)
+        tail = rows[-3:]
+        F.cross_entropy(rows, y.t().reshape(-1)).backward()
+        with torch.no_grad():
+            rows.add_(1)
+        return [koila.run(value).detach().clone() for value in (rows, tail, net[0].weight.grad)]
+
+    def test_views_see_writes_after_the_step(self):
+        wanted = self.write(None)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", koila.KoilaWarning)
+            for budget in (1 << 40, BUDGET, BUDGET // 2):
+                for value, right in zip(self.write(budget), wanted, strict=True):
+                    torch.testing.assert_close(value, right)
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -42,8 +42,6 @@ def settle_views(settle: Callable[[Value, Tensor], None], anew: bool = False) ->
 def _is_there(value: Value) -> bool:
     """Whether what it is a view of has been computed with its graph since it was
     seen, and has other memory."""
-    if value.meta.requires_grad:
-        return False
     *_, base = [value, *_bases_of(value)]
     return base is not value and not is_open(base)
 
