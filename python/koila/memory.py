@@ -18,8 +18,10 @@ __all__ = ["CountedMemory", "budget_bytes", "free", "recent_budget_bytes"]
 
 T = TypeVar("T")
 
-# What Python, the compiler and gaps between blocks take beside tensors.
-_BESIDE = 16 << 20
+# What gaps between tensors take: glibc cuts blocks of less than this from its heap
+# (DEFAULT_MMAP_THRESHOLD_MAX in malloc/malloc.c), where as large a gap may be too small
+# for the next one. Python and the compiler take less.
+_BESIDE = 32 << 20
 
 
 def free(device: torch.device | str = "cpu") -> int:
@@ -56,8 +58,8 @@ def budget_bytes(budget: int | str, device: torch.device | str = "cpu") -> int:
     """Bytes of a budget: a number, a size as ``"64MiB"``, or ``"auto"``.
 
     ``"auto"`` is what the environment variable KOILA_BUDGET says, else what is
-    free on ``device`` now; on the host a part of that, at least 16 MiB, stays
-    free for what is beside tensors. Raises KoilaError for what is none of these.
+    free on ``device`` now; on the host a part of that, at least 32 MiB (but no more than
+    half), stays free for gaps between tensors. Raises KoilaError for what is none of these.
     """
     source = f"budget={budget!r}"
     if budget == "auto":

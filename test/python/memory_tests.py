@@ -15,7 +15,14 @@ MIB = 1 << 20
 
 
 @pytest.mark.parametrize(
-    "free,budget", [(1600 * MIB, 1500 * MIB), (64 * MIB, 48 * MIB), (20 * MIB, 10 * MIB), (0, 0)]
+    "free,budget",
+    [
+        (1600 * MIB, 1500 * MIB),
+        (320 * MIB, 288 * MIB),
+        (60 * MIB, 30 * MIB),
+        (20 * MIB, 10 * MIB),
+        (0, 0),
+    ],
 )
 def test_a_part_stays_free(monkeypatch, free, budget):
     monkeypatch.delenv("KOILA_BUDGET", raising=False)
@@ -32,10 +39,10 @@ def test_what_was_free_a_moment_ago(monkeypatch):
     monkeypatch.delenv("KOILA_BUDGET", raising=False)
     monkeypatch.setattr(memory, "free", lambda device="cpu": asked.append(device) or 320 * MIB)
     monkeypatch.setattr(memory, "_recent", {})
-    assert [memory.recent_budget_bytes("auto") for _ in range(100)] == [300 * MIB] * 100
+    assert [memory.recent_budget_bytes("auto") for _ in range(100)] == [288 * MIB] * 100
     assert len(asked) == 1
     monkeypatch.setattr(memory, "_RECENT", -1.0)
-    assert memory.recent_budget_bytes("auto") == 300 * MIB and len(asked) == 2
+    assert memory.recent_budget_bytes("auto") == 288 * MIB and len(asked) == 2
 
 
 def test_what_a_gpu_has(monkeypatch):
