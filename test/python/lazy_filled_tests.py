@@ -128,15 +128,19 @@ class Filled(unittest.TestCase):
             torch.testing.assert_close(left, right, rtol=1e-10, atol=1e-12)
 
 
+def make_words(budget):
+    """A network, and a batch with its words, lazy if there is a budget."""
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(WIDTH, 64), nn.Tanh(), nn.Linear(64, WORDS)).double()
+    batch = torch.randn(SAMPLES, STEPS, WIDTH).double(), torch.randint(WORDS, (SAMPLES, STEPS))
+    return net, *(batch if budget is None else koila.lazy(*batch, batch=0, budget=budget))
+
+
 class Held(unittest.TestCase):
     """What the program has filled, and a view of it, are there when the step has run."""
 
     def train(self, budget):
-        torch.manual_seed(0)
-        net = nn.Sequential(nn.Linear(WIDTH, 64), nn.Tanh(), nn.Linear(64, WORDS)).double()
-        x, y = torch.randn(SAMPLES, STEPS, WIDTH).double(), torch.randint(WORDS, (SAMPLES, STEPS))
-        if budget is not None:
-            x, y = koila.lazy(x, y, batch=0, budget=budget)
+        net, x, y = make_words(budget)
         outputs = torch.zeros(x.shape[0], STEPS, WORDS, dtype=x.dtype)
         for t in range(STEPS):
             outputs[:, t] = net(x[:, t])
@@ -160,11 +164,7 @@ class Held(unittest.TestCase):
 
     def write(self, budget):
         """To rows that were read before the step, and run again with it."""
-        torch.manual_seed(0)
-        net = nn.Sequential(nn.Linear(WIDTH, 64), nn.Tanh(), nn.Linear(64, WORDS)).double()
-        x, y = torch.randn(SAMPLES, STEPS, WIDTH).double(), torch.randint(WORDS, (SAMPLES, STEPS))
-        if budget is not None:
-            x, y = koila.lazy(x, y, batch=0, budget=budget)
+        net, x, y = make_words(budget)
         words = torch.stack([net(x[:, t]) for t in range(STEPS)], 1)
         rows = words.transpose(0, 1).reshape(-1, WORDS)
         rows.mul_(1.5)

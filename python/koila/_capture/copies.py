@@ -181,6 +181,8 @@ def _find_in_viewed(
 ) -> tuple[int, int] | None:
     """The dim of ``viewed`` that has all of the ``extent`` rows which a view of it has in
     ``dim``, each of ``inner`` there; and of how many each is in that one."""
+    if 0 in viewed.shape:
+        return None
     rows = inner * math.prod(meta.shape[dim + 1 :])
     after = 1
     for place in reversed(range(len(viewed.shape))):

@@ -488,21 +488,14 @@ def _write_past_graph(
     the elements are others, and the gradient goes on as if they were not. A new value under
     its name has those elements, and is zero beside them times the old one. What programs write
     so may be infinite, or read, hooked and differentiated before: that is a write."""
-    if not recording.writes_copies:
-        return None
     target = args[0] if args else None
-    if type(target) is not _face or call.writes != {0} or call.same != (0,):
-        return None
-    old = target._value
-    others = (member for member in old.group.list_members() if member is not old)
     if (
-        torch.is_grad_enabled()
-        or old is not inputs[0]
-        or not old.meta.requires_grad
-        or not is_open(old)
-        or old.group.external
-        or old.hooks
-        or any(other.is_held() for other in others)
+        not recording.writes_copies
+        or torch.is_grad_enabled()
+        or type(target) is not _face
+        or call.writes != {0}
+        or target._value is not inputs[0]
+        or not inputs[0].meta.requires_grad
     ):
         return None
     elements = _record_plainly(func, args, kwargs)

@@ -7,8 +7,8 @@
 //===----------------------------------------------------------------------===//
 
 #include "BackwardParts.h"
+#include "GradientBuilder.h"
 #include "PhasePlan.h"
-#include "koila/Dialect/Koila/IR/BinaryOps.h"
 #include "koila/Dialect/Koila/IR/CopyOps.h"
 #include "koila/Dialect/Koila/IR/LossOps.h"
 #include "koila/Dialect/Koila/IR/ViewOps.h"
@@ -100,8 +100,9 @@ findByOperators(ArrayRef<Operation *> ops, const DimAnalysis &dims,
     }
     found.insert(op);
     auto interface = cast<BackwardOperatorInterface>(op);
+    bool isAgain = readAgain.contains(op->getResult(0));
     for (OpOperand &operand : op->getOpOperands())
-      if (interface.readsOperand(operand.getOperandNumber()))
+      if (isAgain || interface.readsOperand(operand.getOperandNumber()))
         readAgain.insert(operand.get());
   }
   return found;
@@ -229,11 +230,9 @@ void Chain::measure() {
 
 SmallVector<size_t> Chain::findFurtherEnds(size_t end) const {
   SmallVector<size_t> ends;
-  double time = sum(times);
+  double time = sum(times), gain = 0;
   for (size_t place = 1; place <= end; ++place) {
-    double gain = 0;
-    for (size_t before = place; before-- > 0 && hasOperators[before];)
-      gain += times[before];
+    gain = hasOperators[place - 1] ? gain + times[place - 1] : 0;
     bool isWorth = gain * total > 2 * crossing[place - 1] * time;
     // Of neighbours the last.
     if (isWorth && lists[place - 1] == 0 && place <= repeatable &&
@@ -359,7 +358,6 @@ private:
   Value getRead(Leaves &leaves, IRMapping &mapping, int64_t number, Value read);
   void takeLeaf(Leaves &leaves, Value value);
   Value takeGradient(Value value);
-  void runBackward(ValueRange operands);
   Value getRecorded(Clones &clones, int64_t number, Value value);
   Value getForward(Clones &clones, int64_t number, Value value);
   void writeOperators(Operation *op, int64_t number, Clones &clones);
@@ -523,24 +521,12 @@ void PassSplitter::takeLeaf(Leaves &leaves, Value value) {
 
 /// The sum of what has come for `value`; null if nothing has.
 Value PassSplitter::takeGradient(Value value) {
-  SmallVector<Value> found = std::move(contributions[value]);
-  contributions.erase(value);
-  if (found.empty())
+  auto found = contributions.find(value);
+  if (found == contributions.end())
     return {};
-  Value sum = found.front();
-  for (Value other : llvm::drop_begin(found))
-    sum = AddTensorOp::create(builder, value.getLoc(), sum.getType(), sum,
-                              other, builder.getI64IntegerAttr(1),
-                              /*tied=*/false, ValueRange());
-  return sum;
-}
-
-void PassSplitter::runBackward(ValueRange operands) {
-  OperationState state(operands.front().getLoc(),
-                       BackwardOp::getOperationName());
-  state.addOperands(operands);
-  state.addAttribute("create_graph", builder.getBoolAttr(false));
-  builder.create(state);
+  SmallVector<Value> parts = std::move(found->second);
+  contributions.erase(found);
+  return addGradients(builder, value.getLoc(), parts);
 }
 
 /// What stands for `value` in part `number`, with its record where it is an
@@ -601,7 +587,7 @@ void PassSplitter::writeOperators(Operation *op, int64_t number,
         maker != parts.end() && maker->second != kOfWeights)
       contributions[operand].push_back(part);
     else
-      runBackward({getRecorded(clones, number, operand), part});
+      createBackward(builder, {getRecorded(clones, number, operand), part});
   }
 }
 
@@ -645,7 +631,8 @@ void PassSplitter::writePart(int64_t number) {
         continue;
       takeLeaf(leaves, output);
       if (Value gradient = takeGradient(output))
-        runBackward({clones.outputs[output].lookup(output), gradient});
+        createBackward(builder,
+                       {clones.outputs[output].lookup(output), gradient});
     }
   }
   for (Value value : llvm::to_vector(llvm::make_first_range(leaves)))

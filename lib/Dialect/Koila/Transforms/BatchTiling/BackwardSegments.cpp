@@ -324,7 +324,8 @@ SmallVector<SegmentReads> BackwardSplitter::describeSegments() const {
     for (Operation *op : segment.ops) {
       for (Value source : getSources(op)) {
         Operation *maker = source.getDefiningOp();
-        if ((!maker || !segment.set.contains(maker)) && isReadAgain(op, source))
+        if ((!maker || !segment.set.contains(maker)) &&
+            isReadAgain(segment, op, source))
           reads.values.insert(source);
         if (!maker || !segment.all.contains(maker))
           reads.made.push_back(source);

@@ -91,9 +91,11 @@ private:
            interface.hasBackwardOperator(
                [&](mlir::Value value) { return dims.lookup(value); });
   }
-  /// Whether the backward pass of `op`, on the path, reads its operand `value`.
-  bool isReadAgain(mlir::Operation *op, mlir::Value value) const {
-    return !hasOperators(op) ||
+  /// Whether the backward pass of `op`, of `segment`, reads its operand
+  /// `value`.
+  bool isReadAgain(const Segment &segment, mlir::Operation *op,
+                   mlir::Value value) const {
+    return segment.set.contains(op) ||
            llvm::any_of(op->getOpOperands(), [&](mlir::OpOperand &operand) {
              return operand.get() == value &&
                     mlir::cast<BackwardOperatorInterface>(op).readsOperand(

@@ -14,9 +14,7 @@
 #include "koila/Dialect/Koila/IR/LossOps.h"
 #include "koila/Dialect/Koila/IR/ViewOps.h"
 #include "koila/Dialect/Koila/Transforms/BatchTiling.h"
-#include "koila/Interfaces/KernelWork.h"
 #include "koila/Interfaces/MutableStorage.h"
-#include "koila/Interfaces/RandomOp.h"
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/IR/IRMapping.h"
 #include "mlir/IR/Remarks.h"
@@ -230,15 +228,6 @@ static bool isOfResults(Operation *op) {
           llvm::all_of(op->getUsers(), isOfResults));
 }
 
-/// Whether `op` merges rows of what it reads, and does nothing else: copying
-/// them costs nothing beside what makes them.
-static bool mergesRows(Operation *op) {
-  return op->getNumResults() == 1 && op->getNumRegions() == 0 &&
-         !isa<KernelWorkInterface>(op) && !isOrderedWrite(op) &&
-         getUpdates(op).empty() && !mayDraw(op) &&
-         llvm::any_of(op->getOperandTypes(), llvm::IsaPred<TensorType>);
-}
-
 /// Tensors that become results of the function, also in tuples.
 static SmallVector<Value> getResults(FunctionOpInterface function) {
   SmallVector<Value> found, work;
@@ -258,17 +247,20 @@ static SmallVector<Value> getResults(FunctionOpInterface function) {
 /// Gives the results of the function operations of their own in the place of
 /// those that interleave the batch: only a result has to have the rows of the
 /// whole batch in order, and others that read them may do so in tiles. Results
-/// that share storage stay as they are. Returns whether there were any.
+/// that share storage stay as they are, and so do those of operations that do
+/// more than copy rows. Returns whether there were any.
 static bool separateResults(FunctionOpInterface function,
-                            const StorageAnalysis &storage,
-                            const BatchAnalysis::Operations &interleaved) {
+                            const PlannedFunction &planned) {
+  const StorageAnalysis &storage = planned.storage;
   bool isAny = false;
   SmallVector<Value> results = getResults(function);
-  for (Operation *op : interleaved) {
+  for (Operation *op : planned.plan->getInterleaved()) {
     auto isOfResult = [](OpOperand &use) {
       return isOfResults(use.getOwner());
     };
-    if (!mergesRows(op) || llvm::none_of(op->getUses(), isOfResult) ||
+    if (isOrderedWrite(op) || op->getNumResults() != 1 ||
+        !isa<MemoryRuleInterface>(op) || !mayBeView(op, planned.dims) ||
+        llvm::none_of(op->getUses(), isOfResult) ||
         llvm::all_of(op->getUses(), isOfResult))
       continue;
     const Storage *entry = storage.lookup(op->getResult(0));
@@ -318,7 +310,7 @@ planFunction(FunctionOpInterface function, StringRef symbol, RandomMode random,
                   planned->gradients ? &*planned->gradients : nullptr, whole);
     if (failed(found->compute()))
       return nullptr;
-    if (separateResults(function, planned->storage, found->getInterleaved()))
+    if (separateResults(function, *planned))
       return planFunction(function, symbol, random, trains);
   } while (!found->getInterleaved().empty());
   return planned;

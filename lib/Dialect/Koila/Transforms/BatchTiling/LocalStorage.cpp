@@ -38,7 +38,7 @@ static void forEachTensor(Operation *op,
         callback(value);
 }
 
-bool PhasePlan::mayBeView(Operation *op) const {
+bool koila::mayBeView(Operation *op, const DimAnalysis &dims) {
   auto interface = dyn_cast<MemoryRuleInterface>(op);
   if (!interface)
     return true;
@@ -65,7 +65,7 @@ void PhasePlan::dropViewsOfOne(Operation *op) {
     Operation *last = lastWrites.lookup(entry);
     return entry && last && !last->isBeforeInBlock(op);
   };
-  if (made.empty() || !mayBeView(op) ||
+  if (made.empty() || !mayBeView(op, dims) ||
       (llvm::none_of(made, isWritten) && llvm::none_of(read, isWritten)))
     return;
   for (const auto &entries : {read, made})

@@ -233,10 +233,6 @@ private:
   // LocalStorage.cpp
   /// Finds storage that is made, written and read of samples alone.
   void findLocalStorage();
-  /// Whether the strides of an operand decide if a result of `op` is a view of
-  /// it: a copy of several samples may be a view of one, as that of a
-  /// transposed tensor.
-  bool mayBeView(mlir::Operation *op) const;
   /// Gives up storage in which writes would be seen by what copies it, or is a
   /// copy, of several samples alone.
   void dropViewsOfOne(mlir::Operation *op);
@@ -372,6 +368,10 @@ llvm::SmallVector<mlir::Operation *> collectMakers(
 bool onlyReadsMutableStorage(mlir::Operation &op);
 /// Whether the results of `op` are views of operands, or no tensors at all.
 bool makesNoTensor(mlir::Operation &op, const DimAnalysis &dims);
+/// Whether a result of `op` is a view of an operand with some strides of it: a
+/// copy of several samples may be a view of one, as that of a transposed
+/// tensor.
+bool mayBeView(mlir::Operation *op, const DimAnalysis &dims);
 /// `argument 'x'`, of which it is a leaf.
 std::string describeLeaf(LeafOp leaf);
 /// The extent of `loss`, which has no gradient of its own, where it is not one;

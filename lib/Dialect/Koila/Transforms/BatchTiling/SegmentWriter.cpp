@@ -9,8 +9,8 @@
 //===----------------------------------------------------------------------===//
 
 #include "BackwardSplitter.h"
+#include "GradientBuilder.h"
 #include "Reductions.h"
-#include "koila/Dialect/Koila/IR/BinaryOps.h"
 #include "koila/Dialect/Koila/IR/CopyOps.h"
 #include "koila/Dialect/Koila/IR/DType.h"
 #include "koila/Dialect/Koila/IR/ViewOps.h"
@@ -30,24 +30,15 @@ Value BackwardSplitter::takeGradient(Value value, const Segment *segment) {
     return {};
   SmallVector<Value> parts = std::move(found->second);
   contributions.erase(found);
-  Value sum = parts.front();
-  for (Value part : llvm::drop_begin(parts)) {
-    sum = AddTensorOp::create(builder, value.getLoc(), sum.getType(), sum, part,
-                              builder.getI64IntegerAttr(1), /*tied=*/false,
-                              ValueRange());
+  return addGradients(builder, value.getLoc(), parts, [&](Operation *sum) {
     if (segment)
-      mark(sum.getDefiningOp(), *segment);
-  }
-  return sum;
+      mark(sum, *segment);
+  });
 }
 
 void BackwardSplitter::runBackward(ValueRange operands,
                                    const Segment &segment) {
-  OperationState state(operands.front().getLoc(),
-                       BackwardOp::getOperationName());
-  state.addOperands(operands);
-  state.addAttribute("create_graph", builder.getBoolAttr(false));
-  mark(builder.create(state), segment);
+  mark(createBackward(builder, operands), segment);
 }
 
 void BackwardSplitter::addWeightGradient(Value weight, Value gradient) {
