@@ -2,7 +2,7 @@
 """What training in less memory costs, next to plain PyTorch, checkpoints, and GradCache.
 
 Usage: train_budgets.py [--models NAME...] [--shares 0.5 0.4...] [--batch N] [--threads N]
-                        [--rounds N] [--default-heap] [--write FILE]
+                        [--rounds N] [--default-heap] [--kept FILE] [--write FILE]
 
 Each model takes a step plainly, in koila's tiles within shares of what that takes, and with
 `torch.utils.checkpoint` on as many blocks as reach the memory of each share, or on all. CLIP is
@@ -15,12 +15,15 @@ takes most; --default-heap leaves it as it is.
 
 Gradients are compared with those of the plain step; in float32 they differ by rounding. Those of
 CLIP, which has no kinks and no statistics, are compared in float64 too, and must agree there.
+
+With --kept, models of earlier runs are taken from that file, and others added to it.
 """
 
 import argparse
 import copy
 import dataclasses
 import functools
+import json
 import os
 import pathlib
 import sys
@@ -454,6 +457,7 @@ def main():
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--default-heap", action="store_true")
+    parser.add_argument("--kept", type=pathlib.Path, help="results of earlier runs, as JSON")
     parser.add_argument("--write", type=pathlib.Path, help="a page of results")
     options = parser.parse_args()
     if not options.default_heap and any(os.environ.get(n) != v for n, v in WARM_HEAP.items()):
@@ -461,8 +465,14 @@ def main():
     torch.set_num_threads(options.threads)
     warnings.simplefilter("ignore")
     models = {}
+    kept = options.kept
+    known = json.loads(kept.read_text()) if kept is not None and kept.exists() else {}
     for name in options.models:
-        models[name] = found = measure(name, options)
+        if name not in known:
+            known[name] = measure(name, options)
+            if kept is not None:
+                kept.write_text(json.dumps(known))
+        found = models[name] = known[name]
         print(
             f"{name}, batch {found['batch']}: {found['untiled'] / MIB:.1f} MiB, "
             f"{found['seconds']:.1f} s, noise {found['noise']:.0%}"
