@@ -104,6 +104,13 @@ CASES = {
         )
         for which in ("q", "k", "v", "qk", "kv")
     },
+    # What its steps give is added to what is there.
+    "attention_of_itself": (lambda x: x + attend(2 * x, x, x, dropout_p=0.2), (2, 9, 8)),
+    "attention_of_what_is_added": (
+        lambda q, x: x + attend(q, x.tanh(), x, dropout_p=0.2),
+        (2, 9, 8),
+        (2, 9, 8),
+    ),
     "attention_rows": (
         lambda q, k, v: (
             F.scaled_dot_product_attention(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2))

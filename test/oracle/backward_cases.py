@@ -564,6 +564,18 @@ CASES = {
         ),
         (4, 6),
     ),
+    "batch_norm_eval_transposed": (
+        lambda x: F.batch_norm(x.transpose(1, 2), torch.zeros(6), torch.ones(6)),
+        (4, 6),
+    ),
+    "batch_norm_train_transposed": (
+        lambda x: F.batch_norm(x.transpose(1, 2), None, None, training=True),
+        (4, 6),
+    ),
+    "batch_norm_eval_images_transposed": (
+        lambda x: F.batch_norm(x.transpose(2, 3), torch.zeros(4), torch.ones(4)),
+        (4, 6, 5),
+    ),
     "batch_norm_train_channels_last": (
         lambda x: F.batch_norm(
             x.contiguous(memory_format=torch.channels_last), None, None, training=True

@@ -38,6 +38,7 @@ NAMES = (
     "inverted_residuals",
     "shuffled_channels",
     "norms_of_vectors_and_volumes",
+    "norms_of_words",
     "one_norm_called_twice",
     "frozen_and_trained_norms",
     "dice_over_the_batch",

@@ -276,6 +276,29 @@ def norms_of_vectors_and_volumes():
 
 
 @case
+def norms_of_words():
+    """All words of all samples are rows, of which views go back and forth."""
+
+    class Words(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.norms = nn.ModuleList([nn.BatchNorm1d(8), nn.BatchNorm1d(8)])
+            self.layers = nn.ModuleList([nn.Linear(8, 8), nn.Linear(8, 8)])
+            self.head = nn.Linear(8, 3)
+
+        def forward(self, x: Tensor, y: Tensor) -> Tensor:
+            x = torch.sigmoid(x) + x
+            between = x.new_zeros(())
+            for norm, layer in zip(self.norms, self.layers, strict=True):
+                x = layer(norm(x.flatten(0, 1)).view(x.shape))
+                x = layer(x.reshape(-1, 8)).view(x.shape) + x
+                between = between + 0.3 * x.square().mean()
+            return F.cross_entropy(self.head(x.mean(1)), y) + between
+
+    return Words(), images(10, 8, classes=3)
+
+
+@case
 def one_norm_called_twice():
     class Twice(nn.Module):
         """A discriminator of what is real and what is made."""

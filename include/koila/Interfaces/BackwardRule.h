@@ -113,6 +113,12 @@ public:
     return llvm::is_contained(accumulated, index);
   }
   void setAccumulated(unsigned index) { accumulated.push_back(index); }
+  /// Whether the gradient of operand `index` is added to one that is there, or
+  /// to that of another operand.
+  bool isAdded(unsigned index) const {
+    return llvm::is_contained(added, index);
+  }
+  void setAdded(unsigned index) { added.push_back(index); }
 
   /// Bytes held at the worst moment, the new gradients included.
   void setPeak(int64_t bytes) { peak = bytes; }
@@ -123,7 +129,7 @@ private:
   llvm::SmallVector<Output, 2> outputs;
   std::optional<unsigned> first;
   llvm::SmallVector<unsigned, 2> apart;
-  llvm::SmallVector<unsigned, 2> accumulated, unread;
+  llvm::SmallVector<unsigned, 2> accumulated, added, unread;
   llvm::SmallVector<int64_t> savedBytes;
   int64_t releasable = 0, peak = 0;
   bool absent = false;

@@ -2,6 +2,7 @@
 
 #include "BackwardSimulation.h"
 #include "../../KernelModels/ATen/Backward/BackwardReplay.h"
+#include "koila/Dialect/Koila/IR/LossOps.h"
 #include "mlir/IR/BuiltinTypes.h"
 
 using namespace mlir;
@@ -170,8 +171,9 @@ void PeakMemoryAnalysis::Impl::BackwardSimulation::accumulate(
   }
   const Storage *entry = bytes[tensors[kept.tensor].bytes].entry;
   run.leaves[leaf] = entry ? entry : given;
-  if (!entry && given)
-    run.lent[given] = {run.live.lookup(given)};
+  if (!entry && given &&
+      llvm::any_of(edge.value.getUsers(), llvm::IsaPred<LeafGradOp>))
+    ++run.lent[given].pending;
 }
 
 bool PeakMemoryAnalysis::Impl::BackwardSimulation::isAbsent(size_t index) {
@@ -210,13 +212,32 @@ void PeakMemoryAnalysis::Impl::BackwardSimulation::deliver(
       ready.emplace_back(leaf, &edge);
     return;
   }
-  unsigned result = 0;
-  Operation *maker = run.records[*edge.record].op;
-  if (auto made = dyn_cast<OpResult>(edge.value); made.getOwner() == maker)
-    result = made.getResultNumber();
-  auto [place, isFirst] = waiting.try_emplace({*edge.record, result}, gradient);
+  auto [place, isFirst] = waiting.try_emplace(getInput(edge), gradient);
   if (!isFirst)
     place->second = add(place->second, gradient, op, from.operand);
+}
+
+std::pair<size_t, unsigned>
+PeakMemoryAnalysis::Impl::BackwardSimulation::getInput(
+    const Run::Edge &edge) const {
+  auto made = dyn_cast<OpResult>(edge.value);
+  bool isOfMaker = made && made.getOwner() == run.records[*edge.record].op;
+  return {*edge.record, isOfMaker ? made.getResultNumber() : 0};
+}
+
+bool PeakMemoryAnalysis::Impl::BackwardSimulation::isAddedTo(
+    const Run::Record &record, const Run::Edge &from) {
+  const Run::Edge &edge = follow(from);
+  Leaf leaf = getLeaf(edge);
+  auto meets = [&](const Run::Edge &other) {
+    const Run::Edge &to = follow(other);
+    return &other != &from && getLeaf(to) == leaf &&
+           (leaf || getInput(to) == getInput(edge));
+  };
+  if (leaf ? leaves[leaf].sum || hasGradient(leaf, edge)
+           : waiting.contains(getInput(edge)))
+    return true;
+  return llvm::any_of(record.edges, meets);
 }
 
 //===----------------------------------------------------------------------===//
@@ -470,10 +491,13 @@ void PeakMemoryAnalysis::Impl::BackwardSimulation::runNode(size_t index) {
     rule.setReleasableBytes(
         run.live.lookup(bytes[tensors[arrived.front()->tensor].bytes].entry));
   rule.setSavedBytes(getSavedBytes(run.records[index]));
-  for (const Run::Edge &edge : run.records[index].edges)
+  for (const Run::Edge &edge : run.records[index].edges) {
     if (Leaf leaf = getLeaf(follow(edge));
         leaf && hasGradient(leaf, follow(edge)) && leaves[leaf].missing == 1)
       rule.setAccumulated(edge.operand);
+    if (isAddedTo(run.records[index], edge))
+      rule.setAdded(edge.operand);
+  }
   if (auto memory = dyn_cast<MemoryRuleInterface>(op))
     memory.describeBackward(rule);
   else
@@ -561,6 +585,8 @@ void PeakMemoryAnalysis::Impl::BackwardSimulation::execute(Value loss,
   auto made = run.recordOf.find(loss);
   auto shape = impl.getConcrete(loss, run);
   given = gradient ? impl.storage.lookup(gradient) : nullptr;
+  if (auto lender = run.lenders.find(given); lender != run.lenders.end())
+    given = lender->second;
   Run::Edge self{0, loss, std::nullopt};
   // To a weight itself, of which nothing is recorded, the gradient is added.
   if (gradient && shape && made == run.recordOf.end() &&

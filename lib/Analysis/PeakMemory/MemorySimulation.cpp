@@ -141,8 +141,22 @@ void PeakMemoryAnalysis::Impl::freeStorage(const Storage *entry, Operation &op,
   auto found = run.live.find(entry);
   if (found == run.live.end())
     return;
-  run.liveBytes -= found->second;
+  int64_t bytes = found->second;
   run.live.erase(found);
+  auto lender = run.lenders.find(entry);
+  auto lent =
+      run.lent.find(lender == run.lenders.end() ? entry : lender->second);
+  auto isLive = [&](const Storage *view) { return run.live.contains(view); };
+  // Views keep them.
+  if (lent == run.lent.end())
+    run.liveBytes -= bytes;
+  else if (auto view = llvm::find_if(lent->second.views, isLive);
+           view != lent->second.views.end())
+    run.live[*view] += bytes;
+  else if (lent->second.pending > 0)
+    lent->second.waiting += bytes;
+  else
+    run.liveBytes -= bytes;
   if (auto perhaps = run.perhaps.find(entry); perhaps != run.perhaps.end()) {
     run.perhapsBytes -= perhaps->second;
     run.perhaps.erase(perhaps);
@@ -356,6 +370,8 @@ bool PeakMemoryAnalysis::Impl::takeGradient(LeafGradOp op, Run &run) const {
     // A view of what the backward pass was given: it keeps that alive, or is
     // outlived by it.
     const Storage *given = found->second;
+    Run::Lent &lent = run.lent[given];
+    --lent.pending;
     run.leaves.erase(found);
     Block *block = op->getBlock();
     bool isInside = llvm::any_of(given->allocations, [&](OpResult allocation) {
@@ -363,19 +379,10 @@ bool PeakMemoryAnalysis::Impl::takeGradient(LeafGradOp op, Run &run) const {
     });
     if (!isInside)
       return true;
-    if (run.live.contains(given)) {
-      markInexact(*op, "a view of the gradient that was given outlives it",
-                  run);
-      return true;
-    }
-    Run::Lent &lent = run.lent[given];
-    if (std::exchange(lent.isTaken, true))
-      markInexact(*op,
-                  "several gradients are views of one that was given, which is "
-                  "counted for each of them",
-                  run, /*isBound=*/true);
-    run.live[born->second.front().first] = lent.bytes;
-    run.liveBytes += lent.bytes;
+    const Storage *taken = born->second.front().first;
+    run.live[taken] = std::exchange(lent.waiting, 0);
+    lent.views.push_back(taken);
+    run.lenders[taken] = given;
     return true;
   }
   int64_t size = run.live.lookup(found->second);

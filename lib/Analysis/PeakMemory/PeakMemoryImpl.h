@@ -146,13 +146,18 @@ struct PeakMemoryAnalysis::Impl {
     /// Weights and arguments that got their gradient in this run, and what
     /// stands for it.
     llvm::DenseMap<const void *, const Storage *> leaves;
-    /// Of what a backward pass was given and some of those got a view of: its
-    /// bytes, and whether a view that keeps them is counted.
+    /// Of what a backward pass was given and some of those got a view of: how
+    /// many of these wait to be taken, and what stands for the views that were.
+    /// The last that is there has the bytes: they are in `waiting` if that is
+    /// one that waits.
     struct Lent {
-      int64_t bytes = 0;
-      bool isTaken = false;
+      unsigned pending = 0;
+      int64_t waiting = 0;
+      llvm::SmallVector<const Storage *, 1> views;
     };
     llvm::DenseMap<const Storage *, Lent> lent;
+    /// By such a view: what it is a view of.
+    llvm::DenseMap<const Storage *, const Storage *> lenders;
   };
 
   /// `known` are the dims of `function`; null: they are computed, for these

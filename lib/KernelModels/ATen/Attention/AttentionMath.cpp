@@ -336,6 +336,12 @@ void attention::describeMathBackward(BackwardRule &rule,
         blas::getBmmBytes(rule, arrives, blas::transpose(factor)));
     scores = steps.allocate(scores);
   }
+  // Each step hands on what it has, while a rule does so at the end.
+  if (llvm::any_of(ArrayRef{kQuery, kKey, kValue, kMask},
+                   [&](unsigned operand) { return rule.isAdded(operand); }))
+    rule.setBound("gradients that are added up between the steps of attention");
+  if (steps.wants(kValue) && rule.isAdded(kValue))
+    steps.allocateTemporary(value.numBytes());
   steps.AllocationTrace::free(isCopied ? rows.numBytes() : releasable);
   if (isScored) {
     // What it has read of the values.

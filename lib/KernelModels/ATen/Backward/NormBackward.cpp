@@ -30,7 +30,12 @@ static void giveParameters(BackwardRule &rule, BackwardReplay &steps,
 static void describeBatchNorm(BackwardRule &rule, BackwardReplay &steps,
                               BatchNormOp norm) {
   ConcreteTensor input = steps.read(0), gradient = steps.getGradient();
-  if (steps.wants(0))
+  // In the memory format that the input suggests, whatever its strides are.
+  bool isOther =
+      input.getStrides() && !input.contiguous && !suggestsChannelsLast(input);
+  if (steps.wants(0) && isOther)
+    steps.giveContiguous(0);
+  else if (steps.wants(0))
     steps.give(0, steps.makeLike(input));
   giveParameters(rule, steps, {norm.getWeight(), norm.getBias()});
   // One kernel where both have the same dense layout; else the reciprocal
