@@ -227,8 +227,7 @@ class Value:
 
     def __init__(self, meta: Meta, group: Group, node: Node | None = None, index: int = 0) -> None:
         self.meta = meta
-        self.group = group
-        append_weakly(group.members, self)
+        self.join(group)
         self.node = node
         self.index = index
         self.tensor: torch.Tensor | None = None
@@ -324,6 +323,11 @@ class Value:
         elif self.hash is None:
             self.hash = hash_of(tensor)
 
+    def join(self, group: Group) -> None:
+        """Later writes to its memory are those to this group."""
+        self.group = group
+        append_weakly(group.members, self)
+
     def renew(self, group: Group) -> Value:
         """The same tensor after a write to its memory."""
         new = Value(self.meta, group, self.node, self.index)
@@ -382,7 +386,7 @@ class Value:
                 and not value._is_base_of_seen()
             ):
                 # Nobody writes to it any more, and calls that read it take the number.
-                value.group = Group(False)
+                value.join(Group(False))
                 value.settle(seen)
             value.seen = value.kept = None
             group.settle_seen()
@@ -435,8 +439,7 @@ class Value:
         if all(other.node is None and other.tensor is not None for other in held):
             group = Group(self.group.external)
             for other in held:
-                other.group = group
-                append_weakly(group.members, other)
+                other.join(group)
 
 
 # What a tensor keeps when its memory is written to. Its hooks see the gradient of

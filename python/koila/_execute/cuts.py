@@ -265,8 +265,7 @@ class _Places:
         """The place before the call at ``limit`` that costs the least."""
         places = (place for place in range(limit) if place not in self._refused)
         best = min(places, key=self._costs.__getitem__, default=None)
-        total = self._costs[0] + 1
-        if best is None or _LEAST_GAIN * self._costs[best] > total:
+        if best is None or _LEAST_GAIN * self._costs[best] > self._costs[0] + 1:
             return None
         return best
 

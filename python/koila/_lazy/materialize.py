@@ -369,7 +369,9 @@ def _hook(func: Any, args: Any, kwargs: Any) -> Any:
 def _show(func: Any, args: Any, kwargs: Any) -> Any:
     found: list[Value] = []
     find_values((args, kwargs), found)
-    if func is Tensor.numpy and found[0].meta.requires_grad and not kwargs.get("force"):
+    is_array = func is Tensor.numpy or func is Tensor.__array__
+    has_graph = found[0].meta.requires_grad and torch.is_grad_enabled()
+    if is_array and has_graph and not kwargs.get("force"):
         raise RuntimeError(
             "Can't call numpy() on Tensor that requires grad. Use tensor.detach().numpy() instead."
         )
@@ -380,7 +382,7 @@ def _show(func: Any, args: Any, kwargs: Any) -> Any:
         name = found[0].graph_name
         return f"{repr(args[0])[:-1]}, " + (f"grad_fn=<{name}>)" if name else "requires_grad=True)")
     made = func(*args, **kwargs)
-    if func is Tensor.numpy or func is Tensor.__array__:
+    if is_array:
         lend(found[0], args[0], made, frames)
     return made
 
