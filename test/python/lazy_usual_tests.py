@@ -7,6 +7,7 @@ import io
 import unittest
 import warnings
 
+import numpy as np
 import torch
 from torch import nn
 from torch.nn import functional as F
@@ -75,6 +76,19 @@ class Filled(nn.Module):
         return F.cross_entropy(self.rows, self.words)
 
 
+class Token(nn.Module):
+    """A class token in front of patches."""
+
+    def __init__(self):
+        super().__init__()
+        self.token = nn.Parameter(torch.linspace(-1, 1, WIDTH).view(1, 1, -1))
+        self.wide, self.narrow = nn.Linear(WIDTH, 64), nn.Linear(64, WORDS)
+
+    def forward(self, x, y):
+        x = torch.cat((self.token.expand(x.shape[0], -1, -1), x), 1)
+        return F.cross_entropy(self.narrow(F.gelu(self.wide(x))).mean(1), y[:, 0])
+
+
 def make_samples(shape):
     torch.manual_seed(1)
     scale = torch.linspace(0.2, 3, SAMPLES, dtype=torch.float64)
@@ -128,6 +142,39 @@ class Usual(unittest.TestCase):
                 for key, value in wanted.items():
                     torch.testing.assert_close(found[key], value, rtol=1e-9, atol=1e-12)
 
+    def read_first(self, budget):
+        """Two steps of samples that are mixed, and the most bytes of them; each loss is read
+        before its backward pass."""
+        torch.manual_seed(0)
+        model = Token().double()
+        left, peaks = [], []
+        for _ in range(2):
+            x, y = make_samples(CASES["filled"][2])
+            if budget is not None:
+                x, y = koila.lazy(x, y, batch=0, budget=budget)
+            flipped = x.flip(0).mul_(0.3)
+            x = x.mul(0.7).add_(flipped)
+            loss = model(x, y)
+            left.append(torch.tensor(loss.item(), dtype=torch.float64))
+            peaks.append(koila.last().peak_bytes if budget is not None else 0)
+            loss.backward()
+            peaks.append(koila.last().peak_bytes if budget is not None else 0)
+            with torch.no_grad():
+                for weight in model.parameters():
+                    weight.add_(weight.grad, alpha=-0.1)
+        return [*left, *(weight.grad for weight in model.parameters())], max(peaks)
+
+    def test_a_token_is_of_the_batch_where_nothing_is_differentiated(self):
+        wanted, _ = self.read_first(None)
+        _, peak = self.read_first(1 << 40)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", koila.KoilaWarning)
+            warnings.filterwarnings("ignore", "to plan it", koila.KoilaWarning)
+            found, most = self.read_first(int(0.6 * peak))
+        self.assertLessEqual(most, int(0.6 * peak))
+        for value, right in zip(found, wanted, strict=True):
+            torch.testing.assert_close(value, right, rtol=1e-9, atol=1e-12)
+
     def test_gradients_go_past_what_is_clamped(self):
         wanted, _ = run(Normal, clamp, (WIDTH,))
         lost, _ = run(Normal, cut, (WIDTH,))
@@ -141,6 +188,93 @@ class Usual(unittest.TestCase):
         mean, variance = model.net(x).unbind(-1)
         with self.assertRaisesRegex(ValueError, "var has negative entry/entries"):
             model.loss(mean, y, variance - 10)
+
+
+def use_booleans(x):
+    """Forms in which programs write True and False where there are numbers."""
+    mask = x[:, :4] > 0
+    marks = [
+        mask & True,
+        False | mask,
+        mask == False,  # noqa: E712
+        torch.where(x[:, 4:8] > 0, mask, True),
+        mask.masked_fill(x[:, 4:8] > 1, False),
+        torch.ones_like(mask).fill_(True) ^ mask,
+        mask & torch.full_like(mask, True),
+        mask | mask.new_full(mask.shape, False),
+    ]
+    weights = [mark.to(x.dtype) * (x.shape[1] > 3) * value for value, mark in enumerate(marks, 1)]
+    return torch.stack([*weights, x[:, :4] * True, True + x[:, :4]]).sum(0), {
+        mark.dtype for mark in marks
+    }
+
+
+class Booleans(unittest.TestCase):
+    def train(self, budget):
+        torch.manual_seed(0)
+        net = nn.Sequential(nn.Linear(WIDTH, 256), nn.Tanh(), nn.Linear(256, 4)).double()
+        for weight in net.parameters():
+            weight.grad = torch.zeros_like(weight)
+        x, _ = make_samples((WIDTH,))
+        if budget is not None:
+            x = koila.lazy(x, batch=0, budget=budget)
+        weights, kinds = use_booleans(x)
+        self.assertEqual(kinds, {torch.bool})
+        (net(x) * weights).square().mean().backward()
+        return [weight.grad for weight in net.parameters()]
+
+    def test_they_are_numbers(self):
+        wanted = self.train(None)
+        self.train(1 << 40)
+        peak = koila.last().peak_bytes
+        with warnings.catch_warnings():
+            warnings.filterwarnings("error", ".*(whole|protects)", koila.KoilaWarning)
+            found = self.train(peak // 2)
+        self.assertLess(koila.last().tile, SAMPLES)
+        for value, right in zip(found, wanted, strict=True):
+            torch.testing.assert_close(value, right, rtol=1e-9, atol=1e-12)
+
+
+class Written(unittest.TestCase):
+    """Tensors of the program, written again after they were read."""
+
+    def fill(self, store, index, budget):
+        sums = []
+        for step in range(3):
+            x = torch.arange(32.0).view(8, 4) + step
+            if budget is not None:
+                x = koila.lazy(x, batch=0, budget=budget)
+            store[index(step)] = x.sum(1) if len(store) == 3 else 2 * x
+            sums.append(store.sum().item())
+        return sums, koila.run(store).tolist()
+
+    def test_each_write_is_there(self):
+        cases = (
+            (lambda: torch.zeros(2, 8, 4), lambda step: (0, slice(8))),
+            (lambda: torch.zeros(8, 4), lambda step: slice(None)),
+            (lambda: torch.zeros(3, 8), lambda step: step),
+        )
+        for make, index in cases:
+            for budget in ("1GiB", 200):
+                with self.subTest(tuple(make().shape), budget=budget), warnings.catch_warnings():
+                    warnings.simplefilter("ignore", koila.KoilaWarning)
+                    wanted = self.fill(make(), index, None)
+                    self.assertEqual(self.fill(make(), index, budget), wanted)
+
+    def test_a_copy_that_was_read(self):
+        x = koila.lazy(torch.ones(8, 4), batch=0, budget="1GiB")
+        y = x.clone()
+        for step in range(3):
+            y[step] = 5.0
+            self.assertEqual(y.sum().item(), 32 + 16 * (step + 1))
+
+    def test_arrays_of_what_has_a_graph(self):
+        y = koila.lazy(torch.ones(4, 3), batch=0, budget="1GiB") @ nn.Parameter(torch.ones(3, 2))
+        for convert in (torch.Tensor.numpy, np.asarray):
+            with self.assertRaisesRegex(RuntimeError, "Can't call numpy"):
+                convert(y)
+            with torch.no_grad():
+                self.assertEqual(convert(y).sum(), 24)
 
 
 class Announcements(unittest.TestCase):

@@ -17,7 +17,9 @@ __all__ = [
 ]
 
 
-def batch_dim(leaf: Value, batch: int | None, guess: int) -> int | None:
+def batch_dim(
+    leaf: Value, batch: int | None, guess: int, differentiates: bool = True
+) -> int | None:
     """The dim with the samples. Where nothing says it, the first that is as long as the batch
     is taken for it with a ``guess`` of 2 and more, and the first dim of all with 1."""
     shape = leaf.meta.shape
@@ -25,8 +27,13 @@ def batch_dim(leaf: Value, batch: int | None, guess: int) -> int | None:
         return None
     if leaf.origin is not None and leaf.origin.batch is not None:
         return leaf.origin.batch if leaf.origin.size == batch else None
-    if leaf.meta.requires_grad and (is_expanded(leaf) or is_of_weight(leaf)):
-        return None  # one row, made longer, or part of a weight
+    if not leaf.meta.requires_grad:
+        pass
+    elif is_expanded(leaf):
+        if differentiates:
+            return None  # one row, made longer
+    elif is_of_weight(leaf):
+        return None  # part of a weight
     if leaf.copies is not None:
         return None  # it is known to have each of them more than once
     if leaf.dims is not None and batch > 1:

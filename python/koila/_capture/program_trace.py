@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
 from torch.nn.functional import batch_norm
 
+from koila._capture.booleans import without_booleans
 from koila._capture.casts import CastCache
 from koila._capture.compare import compare
 from koila._capture.copies import Copies, Readers, find_copies
@@ -201,6 +202,7 @@ def _list_ways(
     """What is taken for samples, and how many of them are traced, in the order in which it
     is tried."""
     ways = _find_extents(program, batch)
+    differentiates = trains or any(node.call.differentiates for node in program.nodes)
     # What has as many rows as the batch is tried as part of it. This is never
     # wrong: the program is the one that was recorded whatever is called B,
     # and the compiler proves that tiles of what it calls so do not meet.
@@ -215,7 +217,7 @@ def _list_ways(
         guesses = (0, 1)  # many tensors have one row
     counts = ((2, 1),) if batch == 1 else _FEW if batch else _FEW[:1]
     for few, guess in itertools.product(counts, guesses if batch else (0,)):
-        dims = [batch_dim(leaf, batch, guess) for leaf in program.leaves]
+        dims = [batch_dim(leaf, batch, guess, differentiates) for leaf in program.leaves]
         has_samples = any(dim is not None for dim in dims)
         if few != counts[0] and not (has_samples and 2 * few[0] <= (batch or 0)):
             continue
@@ -268,7 +270,8 @@ def find_sample_dims(program: Program, batch: int) -> dict[tuple[int, int], tupl
         recorded.shapes = {}
         _traced.append(recorded)
         try:
-            with without_hooks(), torch.no_grad():
+            with without_hooks(), torch.no_grad(), warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # of numbers of samples that nobody asked for
                 recorded.module(*recorded.samples(recorded.few[0]))
         except Exception:  # torch raises of every type here
             pass
@@ -607,6 +610,7 @@ def _replay(module: nn.Module, recorded: _Recorded, arguments: tuple[Tensor, ...
             if function is batch_norm and isinstance(kwargs["momentum"], Tensor):
                 function = normalise
                 del kwargs["training"]
+            args, kwargs = without_booleans(function, args, kwargs)
             result = _at_line(position + 1)(function, args, kwargs)
         if recorded.shapes is not None:
             recorded.shapes[position] = [tensor.shape for tensor in node.call.flatten(result)]
