@@ -323,6 +323,30 @@ class Beside(unittest.TestCase):
 
             self.assertLessEqual(peak_of(step)[0], budget)
 
+    def test_noise_of_all_steps(self):
+        """Drawn at once, and read step by step: each part keeps all of it."""
+        torch.manual_seed(0)
+        cell = nn.Linear(FEATURES + 32, 32)
+        for weight in cell.parameters():
+            weight.grad = torch.zeros_like(weight)
+
+        def train(budget):
+            x = X if budget is None else koila.lazy(X, batch=0, budget=budget)
+            noise = torch.randn(6, len(X), 32)
+            state = torch.zeros(len(X), 32)
+            for t in range(6):
+                state = torch.tanh(cell(torch.cat([x, state], -1))) + noise[t]
+            state.square().mean().backward()
+
+        plain = peak_of(lambda: train(None))[0]
+        planner.forget()
+        budget = int(0.8 * plain)
+        with warnings.catch_warnings():
+            warnings.filterwarnings("error", ".*(fits|whole)", koila.KoilaWarning)
+            peak = max(peak_of(lambda: train(budget))[0] for _ in range(2))
+        self.assertLessEqual(peak, koila.last().peak_bytes)
+        self.assertLess(koila.last().tile, len(X))
+
     def test_masks_of_dropouts(self):
         """What runs whole frees what it does not need any more where the program that is
         analysed does."""

@@ -678,6 +678,8 @@ _OWN_REFERENCES = 3
 # with that by which the recording knows the view.
 _BASE_REFERENCES = 3
 _STORAGE_REFERENCES = 4
+# Of their memory, by each further view.
+_VIEW_REFERENCES = 2
 _use_count: Any = torch._C._storage_Use_Count
 
 
@@ -707,13 +709,16 @@ def _find_resident(program: Program) -> int:
     for gradient in (*gradients, *(reference() for reference in recording.gradients)):
         if gradient is not None:
             found.setdefault(gradient.untyped_storage().data_ptr(), gradient.nbytes)
+    own: dict[int, list[torch.Tensor]] = {}
     for leaf in program.leaves:
         tensor = leaf.tensor
         if tensor is None or tensor.layout is not torch.strided or leaf.origin:
             continue
         # Views of what was given have no bytes of their own.
         if leaf.source is not None or sys.getrefcount(tensor) <= _OWN_REFERENCES:
-            found.setdefault(tensor.untyped_storage().data_ptr(), _own_bytes(tensor))
+            own.setdefault(tensor.untyped_storage().data_ptr(), []).append(tensor)
+    for place, tensors in own.items():
+        found.setdefault(place, _own_bytes(tensors))
     resident = sum(size for place, size in found.items() if place not in given)
     ends = (leaf.tensor for leaf in program.leaves if leaf.tensor is not None)
     return resident + measure_graphs(ends, given | found.keys())
@@ -727,15 +732,16 @@ def _gradient_of(tensor: torch.Tensor | None) -> torch.Tensor | None:
     return gradient if gradient is not None and gradient.layout is torch.strided else None
 
 
-def _own_bytes(tensor: torch.Tensor) -> int:
-    """Of what nobody else holds: a part of memory keeps all of it, as ``x.clone()[:n]``,
-    where what it is a part of is gone."""
-    base: Any = tensor._base
-    storage = tensor.untyped_storage()
+def _own_bytes(tensors: list[torch.Tensor]) -> int:
+    """Of what nobody else holds, in one memory: parts of it keep all, as ``x.clone()[:n]``,
+    or ``noise[t]`` of each step, where what they are parts of is gone."""
+    base: Any = tensors[0]._base
+    storage = tensors[0].untyped_storage()
     is_gone = base is not None and sys.getrefcount(base) <= _BASE_REFERENCES
-    if is_gone and _use_count(storage._cdata) <= _STORAGE_REFERENCES:
+    others = _VIEW_REFERENCES * (len(tensors) - 1)
+    if is_gone and _use_count(storage._cdata) <= _STORAGE_REFERENCES + others:
         return storage.nbytes()
-    return tensor.nbytes
+    return min(sum(tensor.nbytes for tensor in tensors), storage.nbytes())
 
 
 def _list_computed(program: Program) -> Iterator[Value]:
