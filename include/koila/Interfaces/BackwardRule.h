@@ -113,8 +113,7 @@ public:
     return llvm::is_contained(accumulated, index);
   }
   void setAccumulated(unsigned index) { accumulated.push_back(index); }
-  /// Whether the gradient of operand `index` is added to one that is there, or
-  /// to that of another operand.
+  /// Whether the gradient of operand `index` is added to one that is there.
   bool isAdded(unsigned index) const {
     return llvm::is_contained(added, index);
   }

@@ -225,19 +225,12 @@ PeakMemoryAnalysis::Impl::BackwardSimulation::getInput(
   return {*edge.record, isOfMaker ? made.getResultNumber() : 0};
 }
 
-bool PeakMemoryAnalysis::Impl::BackwardSimulation::isAddedTo(
-    const Run::Record &record, const Run::Edge &from) {
+bool PeakMemoryAnalysis::Impl::BackwardSimulation::isAdded(
+    const Run::Edge &from) {
   const Run::Edge &edge = follow(from);
-  Leaf leaf = getLeaf(edge);
-  auto meets = [&](const Run::Edge &other) {
-    const Run::Edge &to = follow(other);
-    return &other != &from && getLeaf(to) == leaf &&
-           (leaf || getInput(to) == getInput(edge));
-  };
-  if (leaf ? leaves[leaf].sum || hasGradient(leaf, edge)
-           : waiting.contains(getInput(edge)))
-    return true;
-  return llvm::any_of(record.edges, meets);
+  if (Leaf leaf = getLeaf(edge))
+    return leaves[leaf].sum || hasGradient(leaf, edge);
+  return waiting.contains(getInput(edge));
 }
 
 //===----------------------------------------------------------------------===//
@@ -495,7 +488,7 @@ void PeakMemoryAnalysis::Impl::BackwardSimulation::runNode(size_t index) {
     if (Leaf leaf = getLeaf(follow(edge));
         leaf && hasGradient(leaf, follow(edge)) && leaves[leaf].missing == 1)
       rule.setAccumulated(edge.operand);
-    if (isAddedTo(run.records[index], edge))
+    if (isAdded(edge))
       rule.setAdded(edge.operand);
   }
   if (auto memory = dyn_cast<MemoryRuleInterface>(op))

@@ -89,8 +89,8 @@ private:
   Leaf getLeaf(const Run::Edge &edge) const;
   /// The record, and its result, whose gradient arrives by `edge`, no leaf's.
   std::pair<size_t, unsigned> getInput(const Run::Edge &edge) const;
-  /// Whether what comes by `edge`, of `record`, is added to something.
-  bool isAddedTo(const Run::Record &record, const Run::Edge &edge);
+  /// Whether what comes by `edge` is added to something that is there.
+  bool isAdded(const Run::Edge &edge);
   /// Those that are there before are of weights.
   bool hasGradient(Leaf leaf, const Run::Edge &edge) const {
     return (impl.options.hasGradients &&

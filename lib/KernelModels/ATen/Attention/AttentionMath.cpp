@@ -336,9 +336,12 @@ void attention::describeMathBackward(BackwardRule &rule,
         blas::getBmmBytes(rule, arrives, blas::transpose(factor)));
     scores = steps.allocate(scores);
   }
-  // Each step hands on what it has, while a rule does so at the end.
-  if (llvm::any_of(ArrayRef{kQuery, kKey, kValue, kMask},
-                   [&](unsigned operand) { return rule.isAdded(operand); }))
+  // Each step hands on what it has, while a rule does so at the end: that makes
+  // a difference but for the query, which is the last.
+  bool areAdded =
+      llvm::any_of(ArrayRef{kKey, kValue, kMask},
+                   [&](unsigned operand) { return rule.isAdded(operand); });
+  if (areAdded || op.getKey() == op.getValue())
     rule.setBound("gradients that are added up between the steps of attention");
   if (steps.wants(kValue) && rule.isAdded(kValue))
     steps.allocateTemporary(value.numBytes());
