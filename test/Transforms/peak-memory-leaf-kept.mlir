@@ -47,3 +47,28 @@ module {
     return %loss, %c : tensor<f32>, tensor<64x4xf32>
   }
 }
+
+// -----
+
+// A gradient that is given to a leaf itself is copied, since the program has it, too; the next is
+// added in place: the leaf, the copy and the two that are given have 512 bytes each.
+
+// CHECK: memory of 'given'
+// CHECK-NEXT: peak 2.00 KiB (2,048 bytes)
+// CHECK-NOT: not exact
+module {
+  koila.param @w : tensor<32x4xf32> keys ["w"] strides [4, 1] requires_grad
+
+  func.func @given(%x: tensor<32x4xf32>) -> tensor<32x4xf32> {
+    %w = koila.param.get @w : tensor<32x4xf32>
+    %d = koila.detach %w : (tensor<32x4xf32>) -> tensor<32x4xf32>
+    %h = koila.add_Tensor %x, %d {alpha = 1 : i64} : (tensor<32x4xf32>, tensor<32x4xf32>) -> tensor<32x4xf32>
+    %l = koila.leaf %h : (tensor<32x4xf32>) -> tensor<32x4xf32>
+    %g1 = koila.relu %x : (tensor<32x4xf32>) -> tensor<32x4xf32>
+    %g2 = koila.tanh %x : (tensor<32x4xf32>) -> tensor<32x4xf32>
+    koila.backward %l, %g1 {create_graph = false} : (tensor<32x4xf32>, tensor<32x4xf32>) -> ()
+    koila.backward %l, %g2 {create_graph = false} : (tensor<32x4xf32>, tensor<32x4xf32>) -> ()
+    %g = koila.leaf.grad %l : (tensor<32x4xf32>) -> tensor<32x4xf32>
+    return %g : tensor<32x4xf32>
+  }
+}

@@ -581,9 +581,9 @@ void PeakMemoryAnalysis::Impl::BackwardSimulation::execute(Value loss,
   if (auto lender = run.lenders.find(given); lender != run.lenders.end())
     given = lender->second;
   Run::Edge self{0, loss, std::nullopt};
-  // To a weight itself, of which nothing is recorded, the gradient is added.
+  // To a leaf itself, of which nothing is recorded, the gradient is added.
   if (gradient && shape && made == run.recordOf.end() &&
-      loss.getDefiningOp<ParamGetOp>()) {
+      isa_and_nonnull<ParamGetOp, LeafOp>(loss.getDefiningOp())) {
     bytes.push_back({nullptr, 1});
     // The caller has it, too.
     tensors.push_back({0, 2, std::nullopt});
