@@ -80,7 +80,8 @@ def _call_of(node: Node, index: int) -> Callable[[Tensor], list[Tensor]]:
 
     def make(base: Tensor) -> list[Tensor]:
         args, kwargs = call.fill([base if i == place else e for i, e in enumerate(entries)])
-        with call.modes(grad=False):
+        # Views of no_grad() may not be written to with a graph.
+        with call.modes():
             return call.flatten(call.function(*args, **kwargs))
 
     return make

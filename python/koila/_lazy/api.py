@@ -21,6 +21,7 @@ from koila._lazy import (  # noqa: F401  answer calls
     materialize,
     modules,
     ranges,
+    reshapes,
     sequences,
 )
 from koila._lazy.dispatch import dispatch

@@ -112,8 +112,10 @@ def _take(value: LazyTensor, references: int) -> torch.Tensor:
     """The memory of a recorded tensor that nobody else has: it is computed now. What others
     have would have to be seen by them when it is written to."""
     recorded = value._value
-    others = [other for other in recorded.group.list_members() if other is not recorded]
-    if references > _TEMPORARY or recorded.is_leaf() or any(map(Value.is_held, others)):
+    group = recorded.group
+    others = [other for other in group.list_members() if other is not recorded]
+    is_seen = group.external or any(map(Value.is_held, others)) or group.open_readers()
+    if references > _TEMPORARY or is_seen:
         raise KoilaError(
             f"the memory of a recorded tensor of shape {recorded.meta.shape}, which the program "
             "still has, cannot become '.data' of another one",

@@ -1,0 +1,178 @@
+"""Shapes that change in place, and what was read before it is written to."""
+
+import unittest
+import warnings
+
+import torch
+from torch import nn
+
+import koila
+
+SAMPLES, STEPS, WIDTH = 32, 6, 4
+BUDGETS = (8_000, 8_000_000)  # in tiles, and whole
+
+
+def make(budget=None):
+    torch.manual_seed(0)
+    head = nn.Sequential(nn.Linear(WIDTH, 9), nn.Tanh(), nn.Linear(9, 3)).double()
+    x = torch.randn(SAMPLES, STEPS, WIDTH).double()
+    return head, x if budget is None else koila.lazy(x, batch=0, budget=budget)
+
+
+def finish(head, loss):
+    loss.backward()
+    return [loss.item(), *(weight.grad for weight in head.parameters())]
+
+
+class Case(unittest.TestCase):
+    def compare(self, run):
+        """Whether ``run(head, x)`` gives the same numbers with the one line."""
+        wanted = run(*make())
+        for budget in BUDGETS:
+            with self.subTest(budget=budget), warnings.catch_warnings():
+                warnings.simplefilter("ignore", koila.KoilaWarning)
+                for found, right in zip(run(*make(budget)), wanted, strict=True):
+                    torch.testing.assert_close(found, right, rtol=1e-10, atol=1e-12)
+
+
+class Shapes(Case):
+    calls = (
+        ("unsqueeze_", (1,)),
+        ("unsqueeze_", (-1,)),
+        ("squeeze_", ()),
+        ("transpose_", (0, 1)),
+        ("swapaxes_", (1, 2)),
+        ("swapdims_", (0, 2)),
+        ("as_strided_", ((4, 4), (4, 1))),
+    )
+
+    def test_the_shape_is_there_at_once(self):
+        for name, args in self.calls:
+            for budget in BUDGETS:
+                for is_made in (False, True):
+                    with self.subTest(name=name, budget=budget, is_made=is_made):
+                        right = make()[1]
+                        getattr(right, name)(*args)
+                        x = make(budget)[1]
+                        x = x * 2 if is_made else x
+                        self.assertIs(getattr(x, name)(*args), x)
+                        self.assertEqual(x.shape, right.shape)
+                        self.assertTrue(torch.equal(x.run(), right * 2 if is_made else right))
+
+    def test_resize(self):
+        for budget in BUDGETS:
+            x = make(budget)[1]
+            self.assertIs(x.resize_(3, 2), x)
+            self.assertEqual(x.shape, (3, 2))
+
+    def test_of_the_batch(self):
+        def run(head, x):
+            x.unsqueeze_(1)
+            return finish(head, head(x).square().mean() * x.shape[1] + x.dim())
+
+        self.compare(run)
+
+    def test_of_what_was_computed(self):
+        def run(head, x):
+            out = head(x[:, :1])
+            out.squeeze_(1)
+            out.t_()
+            return finish(head, (out[0] * out[1]).square().mean() + out.shape[0])
+
+        self.compare(run)
+
+    def test_of_a_step_of_a_sequence(self):
+        def run(head, x):
+            x = x.permute(1, 0, 2)
+            return finish(
+                head, sum(head(x[t].unsqueeze_(0).clone()).square().mean() for t in range(STEPS))
+            )
+
+        self.compare(run)
+        make_tiled = make(BUDGETS[0])
+        run(*make_tiled)
+        self.assertIsNotNone(koila.last().tile)
+
+
+class Detached(Case):
+    def test_of_what_was_computed(self):
+        def run(head, x):
+            first = head(x[:, 0])
+            kept = first
+            self.assertIs(first.detach_(), first)
+            self.assertFalse(kept.requires_grad)
+            return finish(head, (head(x[:, 1]) * first).sum())
+
+        self.compare(run)
+
+    def test_of_the_batch(self):
+        def run(head, x):
+            x.detach_()
+            return finish(head, head(x).square().mean())
+
+        self.compare(run)
+
+    def test_of_a_view(self):
+        def run(head, x):
+            with self.assertRaisesRegex(RuntimeError, "Can't detach views in-place"):
+                head(x)[:, 1:].detach_()
+            return []
+
+        self.compare(run)
+
+
+class Read(Case):
+    def test_a_view_that_was_read_is_written_to(self):
+        """As DeepAR, which gives what it has forecast where the series has no value."""
+
+        def run(head, x):
+            x, loss = x.permute(1, 0, 2), 0
+            for t in range(1, STEPS):
+                missing = x[t, :, 0] < -1
+                if missing.sum() > 0:
+                    x[t, missing, 0] = out.mean(-1)[missing] if t > 1 else 0.5
+                out = head(x[t].clone())
+                loss = loss + out.square().mean()
+            return finish(head, loss)
+
+        self.compare(run)
+
+    def test_a_view_of_what_was_computed(self):
+        def run(head, x):
+            steps = (x * 2).permute(1, 0, 2)
+            if steps[0].sum() > -1e9:
+                steps[1] = head(steps[0].clone()).mean(-1, keepdim=True)
+            return finish(head, head(steps[1].clone()).square().mean())
+
+        self.compare(run)
+
+
+class Normalised(nn.Module):
+    """ActNorm: the first batch sets the parameters."""
+
+    def __init__(self):
+        super().__init__()
+        self.is_set = False
+        self.scale, self.shift = nn.Parameter(torch.ones(WIDTH)), nn.Parameter(torch.zeros(WIDTH))
+
+    def forward(self, x):
+        if not self.is_set:
+            self.is_set = True
+            with torch.no_grad():
+                std, mean = x.std((0, 1)), x.mean((0, 1))
+                self.scale.data = 1 / std
+                self.shift.data = -mean / std
+        return x * self.scale + self.shift
+
+
+class Data(Case):
+    def test_parameters_of_the_first_batch(self):
+        def run(head, x):
+            head[0] = nn.Sequential(Normalised(), head[0])
+            return [*finish(head, head(x).square().mean()), *head.state_dict().values()]
+
+        self.compare(run)
+
+
+if __name__ == "__main__":
+    unittest.main()
