@@ -148,6 +148,7 @@ CASES = {
     "prod_dim": (lambda x: x.prod(-1), (4, 6)),
     "prod_summed": (lambda x: x.prod(1).sum(), (4, 6)),
     "prod_middle": (lambda x: x.prod(1, keepdim=True), (4, 6)),
+    "prod_permuted": (lambda x: (x.transpose(1, 2) * 2).prod(1), (4, 6)),
     "prod_of_zero": (lambda x: (x * (torch.arange(6) != 2)).prod(2), (4, 6)),
     "prod_of_one": (lambda x: x[:, :, :1].contiguous().prod(2), (4, 6)),
     "cdist": (torch.cdist, (4, 6), (5, 6)),

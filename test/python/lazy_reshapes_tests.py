@@ -126,7 +126,7 @@ class Read(Case):
         """As DeepAR, which gives what it has forecast where the series has no value."""
 
         def run(head, x):
-            x, loss = x.permute(1, 0, 2), 0
+            x, loss, out = x.permute(1, 0, 2), 0, torch.zeros(())
             for t in range(1, STEPS):
                 missing = x[t, :, 0] < -1
                 if missing.sum() > 0:

@@ -220,11 +220,13 @@ static void runProd(BackwardRule &rule, BackwardReplay &steps) {
   Operation *op = rule.getOp();
   ConcreteTensor self = steps.read(0);
   auto result = rule.tensor(op->getResult(0));
+  auto along = op->getAttrOfType<IntegerAttr>("dim");
+  // All elements are a view only where they are in order.
+  bool isRun = along ? kernels::isDense(self) : self.contiguous;
   if (!result || result->elementType != self.elementType || self.dims.empty() ||
-      self.numElements() == 0 || !self.contiguous)
+      self.numElements() == 0 || !isRun)
     return koila::detail::describeUnknownBackward(rule);
   ConcreteTensor gradient = restoreDims(op, steps.getGradient(), self);
-  auto along = op->getAttrOfType<IntegerAttr>("dim");
   int64_t rank = self.dims.size(), dim = along ? along.getInt() : 0;
   dim += dim < 0 ? rank : 0;
   ConcreteTensor isZero =
