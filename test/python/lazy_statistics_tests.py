@@ -145,6 +145,29 @@ class Statistics(unittest.TestCase):
 
         self.check(script)
 
+    def test_statistics_that_are_parameters(self):
+        """Of a list of weights, as programs that learn to learn have them."""
+
+        def step(budget):
+            x, y = make_batch()
+            torch.manual_seed(0)
+            low, high = torch.randn(40, 3, 3, 3).double(), torch.randn(CLASSES, 40).double()
+            weights = [nn.Parameter(each) for each in (low, high)]
+            mean = nn.Parameter(torch.zeros(40).double(), requires_grad=False)
+            var = nn.Parameter(torch.ones(40).double(), requires_grad=False)
+            if budget is not None:
+                x, y = koila.lazy(x, y, batch=0, budget=budget)
+            hidden = F.conv2d(x, weights[0], padding=1)
+            hidden = F.relu(F.batch_norm(hidden, mean, var, training=True)).mean((2, 3))
+            F.cross_entropy(F.linear(hidden, weights[1]), y).backward()
+            return [*(weight.grad for weight in weights), mean.data, var.data]
+
+        step("1GiB")
+        found = step(koila.last().peak_bytes // 2)
+        self.assertIsNotNone(koila.last().tile)
+        for value, right in zip(found, step(None), strict=True):
+            torch.testing.assert_close(value, right, rtol=RTOL, atol=ATOL)
+
     def test_the_control_is_caught(self):
         """Statistics of each tile of four, as gradient accumulation has them."""
         model = make_model()

@@ -189,6 +189,31 @@ class Usual(unittest.TestCase):
         with self.assertRaisesRegex(ValueError, "var has negative entry/entries"):
             model.loss(mean, y, variance - 10)
 
+    def test_sizes_that_are_numbers(self):
+        """As many channels as samples, and sizes that went through int()."""
+
+        def step(budget, samples):
+            torch.manual_seed(0)
+            first, last = nn.Conv2d(3, 16, 3, padding=1).double(), nn.Linear(16, 8).double()
+            x = torch.randn(samples, 3, 12, 12).double()
+            x = x if budget is None else koila.lazy(x, batch=0, budget=budget)
+            out = torch.relu(first(x)).permute(0, 2, 3, 1)
+            n, height, width, channels = [int(size) for size in out.size()]
+            rows = last(out.contiguous().view(n * height * width, channels))
+            rows = rows.view(n, height, width, 8).reshape(height * width * n // height, -1)
+            loss = torch.tanh(rows).pow(2).sum(1).mean()
+            loss.backward()
+            return [loss.detach(), first.weight.grad, last.weight.grad]
+
+        for samples in (16, 12, 8):
+            with self.subTest(samples=samples), warnings.catch_warnings():
+                warnings.simplefilter("ignore", koila.KoilaWarning)
+                step(1 << 40, samples)
+                found = step(koila.last().peak_bytes // 2, samples)
+                self.assertIsNotNone(koila.last().tile)
+                for value, right in zip(found, step(None, samples), strict=True):
+                    torch.testing.assert_close(torch.as_tensor(value), torch.as_tensor(right))
+
 
 def use_booleans(x):
     """Forms in which programs write True and False where there are numbers."""

@@ -25,6 +25,7 @@ from koila._capture.casts import CastCache
 from koila._capture.compare import compare
 from koila._capture.copies import Copies, Readers, find_copies
 from koila._capture.cumulative import normalise
+from koila._capture.extents import Extents, find_extents, is_multiple
 from koila._capture.frames import location_of
 from koila._capture.global_hooks import without_hooks
 from koila._capture.leaves import (
@@ -201,7 +202,7 @@ def _list_ways(
 ) -> Iterator[_Recorded]:
     """What is taken for samples, and how many of them are traced, in the order in which it
     is tried."""
-    ways = _find_extents(program, batch)
+    ways = find_extents(program, batch)
     differentiates = trains or any(node.call.differentiates for node in program.nodes)
     # What has as many rows as the batch is tried as part of it. This is never
     # wrong: the program is the one that was recorded whatever is called B,
@@ -302,8 +303,11 @@ class TraceError(CompileError):
         """The error itself is not kept: its traceback holds tensors."""
         position = _failed_position(error, program)
         lines = str(error).strip().splitlines() or [type(error).__name__]
+        # The interpreter says first where it was, and last what was wrong.
+        is_inside = lines[0].startswith("The following operation failed")
+        what = lines[-1].removeprefix("RuntimeError: ") if is_inside else lines[0]
         made = cls(
-            f"it cannot be traced for another number of samples: {lines[0]}",
+            f"it cannot be traced for another number of samples: {what}",
             None if position is None else location_of(program.nodes[position].frames),
         )
         made.position = position
@@ -400,7 +404,7 @@ def whole_bytes(program: Program, batch: int | None) -> int:
             count += 1
             if not few:
                 continue
-            if any(_is_multiple(extent, batch or 0) for extent in meta.shape):
+            if any(is_multiple(extent, batch or 0) for extent in meta.shape):
                 cut.add(-count)
             else:
                 total += meta.nbytes
@@ -421,7 +425,7 @@ class _Recorded:
         dims: list[int | None],
         trains: bool,
         varying: tuple[int, ...],
-        extents: _Extents | None,
+        extents: Extents | None,
         few: tuple[int, int],
         made: Mapping[int, Diagonal | Positions],
         copies: dict[int, Copies],
@@ -598,7 +602,7 @@ def _replay(module: nn.Module, recorded: _Recorded, arguments: tuple[Tensor, ...
 
     def invoke(node: Node, position: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if samples is not None and extents is not None and extents.are_in(node.call):
-            args = (args[0], *extents.resize(args[1:], samples))
+            args = extents.resize(node, args, samples)
         if recorded.casts and torch._C._get_tracing_state() is not None:
             args = _cast_as_inside(node.call, args)
         casts.before(node.call)
@@ -664,68 +668,6 @@ def _cast_as_inside(call: Call, args: Any) -> Any:
 
 
 # Functions whose arguments behind the first are a shape.
-_SHAPED = frozenset(
-    getattr(owner, name)
-    for owner in (torch, Tensor)
-    for name in (
-        *("view", "reshape", "expand", "new_zeros", "new_ones", "broadcast_to"),
-        *("split", "split_with_sizes"),
-    )
-    if hasattr(owner, name)
-)
-
-
-@dataclass(frozen=True)
-class _Extents:
-    """Numbers in shapes that are taken for the number of samples, or for a multiple of it. Of
-    a batch of one only the first extent can be told from others of 1. Whatever is taken so,
-    for this batch it is the program that was recorded."""
-
-    size: int
-    multiples: bool = False
-
-    def are_in(self, call: Call) -> bool:
-        if call.function not in _SHAPED:
-            return False
-        args, _ = call.fill([None] * _MOST_INPUTS)
-        numbers = _flat(args[1:])
-        return any(self._matches(item) for item in (numbers[:1] if self.size == 1 else numbers))
-
-    def _matches(self, item: Any) -> bool:
-        if self.multiples:
-            return _is_multiple(item, self.size)
-        return type(item) is int and item == self.size
-
-    def resize(self, items: Any, samples: Any) -> list[Any]:
-        resized = list(items)
-        for index, item in enumerate(resized[:1] if self.size == 1 else resized):
-            if isinstance(item, (list, tuple)):
-                resized[index] = self.resize(item, samples)
-            elif self._matches(item):
-                resized[index] = samples * (item // self.size)
-        return resized
-
-
-def _find_extents(program: Program, batch: int | None) -> list[_Extents]:
-    """What the batch may be in shapes; nothing where no number there can be one."""
-    ways = [_Extents(batch), _Extents(batch, multiples=True)] if batch else []
-    return [way for way in ways if any(way.are_in(node.call) for node in program.nodes)]
-
-
-_MOST_INPUTS = 16
-
-
-def _flat(items: Any) -> list[Any]:
-    found = []
-    for item in items:
-        found += _flat(item) if isinstance(item, (list, tuple)) else [item]
-    return found
-
-
-def _is_multiple(item: Any, size: int) -> bool:
-    return type(item) is int and size > 1 and item >= size and item % size == 0
-
-
 def _at_line(line: int) -> Callable[..., Any]:
     """A call that PyTorch takes as one of line ``line`` of the recording."""
     code = _caller.__code__.replace(co_firstlineno=line, co_filename=_FILE)
@@ -737,8 +679,11 @@ _caller = lambda function, args, kwargs: function(*args, **kwargs)  # noqa: E731
 
 
 def _trace(recorded: _Recorded, problem: TraceError | None) -> Traced:
+    # (Running statistics may be parameters that are not trained.)
     if any(
-        isinstance(entry, Value) and isinstance(entry.tensor, nn.Parameter)
+        isinstance(entry, Value)
+        and isinstance(entry.tensor, nn.Parameter)
+        and entry.meta.requires_grad
         for node in recorded.program.nodes
         for index, entry in enumerate(node.inputs)
         if index in node.call.writes

@@ -266,7 +266,9 @@ class Value:
 
     @seen.setter
     def seen(self, tensor: torch.Tensor | None) -> None:
-        self._seen, self._seen_after = tensor, self.group.last_write
+        # (A write leads to all writes before it.)
+        self._seen = tensor
+        self._seen_after = None if tensor is None else self.group.last_write
 
     def is_leaf(self) -> bool:
         """Whether it is a tensor that was there, and not made by a call."""
@@ -371,6 +373,8 @@ class Value:
         if not self.is_held():
             return
         self.seen = tensor
+        if self.group.last_write is not None:
+            self.group.last_write.forget_written()
         mine = weakref.ref(self)
 
         def forget(_: Any) -> None:
@@ -574,6 +578,14 @@ class Node:
         self.is_stale = False
         # Whether others see what it writes.
         self.writes_outside = any(inputs[index].group.external for index in call.writes)
+
+    def forget_written(self) -> None:
+        """What was seen before a write is of no use any more: reads begin with what was seen
+        behind it."""
+        for index in () if self.done else self.call.writes:
+            before = self.inputs[index]
+            if isinstance(before, Value) and before.node is not None and not before.is_held():
+                before.seen = None
 
     def finish(self) -> None:
         self.done = True

@@ -142,8 +142,9 @@ def _run_whole(run: Run, is_alone: bool = False) -> None:
     for graph in {graph for root in roots for graph in root.graphs}:
         if peak is not None:
             graph.step = peak, run.budget, run.announced
-        if begins:
-            # What the pass goes through in front of the program is in no figure.
+        if begins and peak is not None and peak <= run.budget:
+            # What the pass goes through in front of the program is in no figure. (A step that
+            # fits by none was said to run whole.)
             graph.room = _Room.of(run, run.resident + live, is_whole=True)
 
 
