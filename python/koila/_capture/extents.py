@@ -46,12 +46,13 @@ class Extents:
 
     def resize(self, node: Node, args: tuple[Any, ...], samples: Any) -> tuple[Any, ...]:
         """The arguments of the call for as many samples."""
-        place = _find_in_view(node, args) if node.call.function in _VIEWS else None
+        is_view = self.size > 1 and node.call.function in _VIEWS
+        place = _find_in_view(node, args) if is_view else None
         if place is None:
             return (args[0], *self._resize(args[1:], samples))
         numbers = _flat(args[1:])
         extent = numbers[place]
-        if type(extent) is int and extent > 0 and extent % self.size == 0:
+        if is_multiple(extent, self.size):
             numbers[place] = samples * (extent // self.size)
         return (args[0], numbers)
 
