@@ -128,14 +128,17 @@ def conditioned(module: nn.Module, args: tuple[Tensor, ...], plain: dict[str, Te
     """How far what a step leaves is off where inputs differ in their last digits, or a tenth
     of how far where samples are added up in another order, as in tiles: a layer whose inputs
     hardly vary divides the rounding of their mean by that."""
-    found = 0.0
+    found, draws = 0.0, torch.Generator().manual_seed(0)  # run_plain() has a seed of its own
     for _ in range(8):
-        moved = [
-            x * (1 + 2e-16 * torch.randn_like(x).sign()) if x.is_floating_point() else x
-            for x in args
-        ]
+        moved = []
+        for x in args:
+            signs = torch.randint(2, x.shape, generator=draws) * 2 - 1
+            moved.append(x * (1 + 2e-16 * signs) if x.is_floating_point() else x)
         found = max(found, segments.distance(run_plain(module, tuple(moved)), plain))
-    for order in (torch.arange(len(args[0])).flip(0), torch.randperm(len(args[0]))):
+    for order in (
+        torch.arange(len(args[0])).flip(0),
+        torch.randperm(len(args[0]), generator=draws),
+    ):
         off = segments.distance(run_plain(module, tuple(x[order] for x in args)), plain)
         # Of other losses the order of the samples is a part.
         found = max(found, off / 10 if off < 1e-8 else 0.0)
