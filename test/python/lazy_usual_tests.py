@@ -79,7 +79,7 @@ class Filled(nn.Module):
 class Token(nn.Module):
     """A class token in front of patches."""
 
-    def __init__(self):
+    def __init__(self, _=None):
         super().__init__()
         self.token = nn.Parameter(torch.linspace(-1, 1, WIDTH).view(1, 1, -1))
         self.wide, self.narrow = nn.Linear(WIDTH, 64), nn.Linear(64, WORDS)
@@ -87,6 +87,16 @@ class Token(nn.Module):
     def forward(self, x, y):
         x = torch.cat((self.token.expand(x.shape[0], -1, -1), x), 1)
         return F.cross_entropy(self.narrow(F.gelu(self.wide(x))).mean(1), y[:, 0])
+
+
+class TwoViews(Token):
+    """Tokens for the rows of two views of the batch, as a predictor of masked patches."""
+
+    def forward(self, x, y):
+        x = torch.cat((x, torch.tanh(x)))
+        x = torch.cat((self.token.expand(x.shape[0], 4, -1), x), 1)
+        first, second = self.narrow(F.gelu(self.wide(x))).chunk(2)
+        return (first[:, :4] - second[:, -1:].detach()).square().mean() + second.var()
 
 
 def make_samples(shape):
@@ -102,6 +112,7 @@ def make_samples(shape):
 CASES = {
     "gaussian_nll_loss": (Normal, nn.GaussianNLLLoss(eps=0.2), (WIDTH,)),
     "attention": (Patches, None, (PATCHES, 4, WIDTH)),
+    "two views": (TwoViews, None, (PATCHES, WIDTH)),
     "filled": (Filled, None, (PATCHES, WIDTH)),
 }
 

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from koila._capture.leaves import is_expanded
 from koila._capture.program import Program
 from koila._capture.values import Call, Node, Value
 
@@ -73,8 +74,16 @@ class Extents:
 
 def find_extents(program: Program, batch: int | None) -> list[Extents]:
     """What the batch may be in shapes; nothing where no number there can be one."""
-    ways = [Extents(batch), Extents(batch, multiples=True)] if batch else []
-    return [way for way in ways if any(way.are_in(node.call) for node in program.nodes)]
+    if not batch:
+        return []
+    # As tokens of weights for the rows of several views of the batch.
+    rows = [leaf.meta.shape[0] for leaf in program.leaves if is_expanded(leaf)]
+    found = []
+    for way in (Extents(batch), Extents(batch, multiples=True)):
+        has_rows = way.multiples and any(is_multiple(n, batch) and n > batch for n in rows)
+        if has_rows or any(way.are_in(node.call) for node in program.nodes):
+            found.append(way)
+    return found
 
 
 def _find_in_view(node: Node, args: tuple[Any, ...]) -> int | None:

@@ -591,7 +591,9 @@ def _replay(module: nn.Module, recorded: _Recorded, arguments: tuple[Tensor, ...
         rows = program.leaves[index].meta.shape[0]
         if recorded.batch is not None:
             place, dim, size = recorded.batch
-            rows = leaves[place].size(dim) if rows == size else rows
+            multiples = recorded.extents is not None and recorded.extents.multiples
+            if rows == size or (multiples and is_multiple(rows, size)):
+                rows = leaves[place].size(dim) * (rows // size)
         leaves[index] = leaves[index].expand(rows, *program.leaves[index].meta.shape[1:])
     graph = any(node.call.grad for node in program.nodes)
 
