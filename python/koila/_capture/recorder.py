@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn import Parameter
 
 from koila._capture.batch_int import BatchInt
 from koila._capture.dispatch_cache import find_call, meta_of, takes_float
@@ -330,7 +331,12 @@ def record(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, An
         if any(meta.requires_grad for meta in call.metas):
             _free_graphs(made)
         return made
-    if any(inputs[index].group.external for index in call.writes) and not _may_defer(call):
+    external = [inputs[index] for index in call.writes if inputs[index].group.external]
+    if external and not (
+        _may_defer(call) and all(type(v.tensor) is not Parameter for v in external)
+    ):
+        return Unrecorded(call, inputs)
+    if any(_is_seen_by_others(inputs[index]) for index in call.writes):
         return Unrecorded(call, inputs)
     if recording.lent and any(is_lent(inputs[index]) for index in call.writes):
         return Unrecorded(call, inputs)
@@ -432,6 +438,16 @@ def _show_pending(value: Value) -> None:
         value.tensor = value.alias
         assign(become_lazy(tensor), value)
         recording.updated.append(weakref.ref(tensor))
+
+
+def _is_seen_by_others(value: Value) -> bool:
+    """Whether the program holds something of its memory that is there, in which a write that
+    waits would not be seen, or be made twice."""
+    held = [other for other in value.group.list_members() if other is not value and other.is_held()]
+    is_there = [
+        other for other in (value, *held) if other.node is None and other.tensor is not None
+    ]
+    return bool(held and is_there)
 
 
 def _may_defer(call: Call) -> bool:

@@ -72,6 +72,10 @@ def _call_of(node: Node, index: int) -> Callable[[Tensor], list[Tensor]]:
     """What has made a view and others with it. It does not keep what these were made
     of."""
     call = node.call
+    base = node.inputs[call.shares[index]]
+    # Through a view of no_grad() nothing with a graph may be written; what the user has is
+    # asked whether that was done, and what was computed is not.
+    grad = isinstance(base, Value) and base.group.external
     place = call.shares[index]
     entries = [
         None if i == place else int(entry) if isinstance(entry, BatchInt) else entry
@@ -80,8 +84,7 @@ def _call_of(node: Node, index: int) -> Callable[[Tensor], list[Tensor]]:
 
     def make(base: Tensor) -> list[Tensor]:
         args, kwargs = call.fill([base if i == place else e for i, e in enumerate(entries)])
-        # Views of no_grad() may not be written to with a graph.
-        with call.modes():
+        with call.modes(grad=grad):
             return call.flatten(call.function(*args, **kwargs))
 
     return make

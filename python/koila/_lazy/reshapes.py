@@ -3,13 +3,14 @@ no element: of what is recorded the name has another view from then on."""
 
 from __future__ import annotations
 
+import weakref
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from koila._capture.recorder import RecordedTensor, assign, current, record
-from koila._capture.values import Value
+from koila._capture.values import Value, detaching
 from koila._lazy.dispatch import call, compute, handle
 
 __all__: list[str] = []
@@ -34,10 +35,10 @@ def _reshape(func: Any, args: Any, kwargs: Any) -> Any:
     if not isinstance(target, RecordedTensor):
         return call(func, args, kwargs)
     value = current(target)
-    # It keeps its graph, which has the shape of before.
-    keeps_graph = value.meta.requires_grad and not torch.is_grad_enabled()
+    # (A view of no_grad() could not be written to with a graph.)
+    is_view = torch.is_grad_enabled() and _is_of_program(value) and not _has_hooks(value)
     plain = _VIEWS[func]
-    if plain and _is_of_program(value) and not keeps_graph and value.retained is None:
+    if plain and is_view:
         made = record(plain, args, kwargs)
         if isinstance(made, RecordedTensor):
             return _rename(value, made, target)
@@ -46,7 +47,7 @@ def _reshape(func: Any, args: Any, kwargs: Any) -> Any:
     return target
 
 
-@handle(Tensor.detach_)
+@handle(Tensor.detach_, torch.detach_)
 def _detach(func: Any, args: Any, kwargs: Any) -> Any:
     target = args[0]
     value = current(target)
@@ -54,7 +55,8 @@ def _detach(func: Any, args: Any, kwargs: Any) -> Any:
         compute(func, args, kwargs)
         current(target)
         return target
-    if value.node is not None and value.node.call.shares[value.index] is not None:
+    others = (other for other in value.group.list_members() if other is not value)
+    if _is_view(value) or _has_hooks(value) or any(other.is_held() for other in others):
         return call(func, args, kwargs)  # PyTorch raises of views
     made = record(Tensor.detach, args, kwargs)
     assert isinstance(made, RecordedTensor)
@@ -66,8 +68,30 @@ def _is_of_program(value: Value) -> bool:
     return value.node is not None or not value.group.external
 
 
+def _has_hooks(value: Value) -> bool:
+    """Whether somebody asks for its gradient."""
+    return bool(value.hooks) or value.retained is not None
+
+
+def _is_view(value: Value) -> bool:
+    """Whether it is a view to PyTorch, which others may look at, too."""
+    if value in _renamed or value.node is None or value.node.call.function in detaching:
+        return False
+    call = value.node.call
+    same = call.same[value.index]
+    if same is not None:
+        entry = value.node.inputs[same]
+        return isinstance(entry, Value) and _is_view(entry)
+    return call.shares[value.index] is not None
+
+
+# What these calls have made.
+_renamed: weakref.WeakSet[Value] = weakref.WeakSet()
+
+
 def _rename(old: Value, made: RecordedTensor, target: RecordedTensor) -> RecordedTensor:
     """Whoever holds the one holds the other from now on."""
+    _renamed.add(made._value)
     for reference in list(old.holders):
         holder = reference()
         if holder is not None and holder._value is old:
