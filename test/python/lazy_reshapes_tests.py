@@ -1,5 +1,6 @@
 """Shapes that change in place, and what was read before it is written to."""
 
+import functools
 import unittest
 import warnings
 
@@ -81,6 +82,25 @@ class Shapes(Case):
 
         self.compare(run)
 
+    def test_without_a_graph_first(self):
+        def run(head, x):
+            with torch.no_grad():
+                out = torch.zeros_like(x[..., :3])
+                out.unsqueeze_(1)
+            out.add_(head(x)[:, None])
+            return finish(head, out.square().mean())
+
+        self.compare(run)
+
+    def test_gradients_that_are_kept(self):
+        def run(head, x):
+            out = head(x) * 1
+            out.retain_grad()
+            out.unsqueeze_(1)
+            return [*finish(head, out.square().mean()), out.grad]
+
+        self.compare(run)
+
     def test_of_a_step_of_a_sequence(self):
         def run(head, x):
             x = x.permute(1, 0, 2)
@@ -109,6 +129,17 @@ class Detached(Case):
         def run(head, x):
             x.detach_()
             return finish(head, head(x).square().mean())
+
+        self.compare(run)
+
+    def test_of_what_is_no_view(self):
+        def run(head, x):
+            outs = [torch.tanh(head(x)) for _ in range(4)]
+            outs[0].detach_().detach_()
+            outs[1].detach_()
+            outs[2].mul_(2).detach_()
+            outs[3].unsqueeze_(1).detach_()
+            return finish(head, sum(out.mean() for out in outs) * head(x).square().mean())
 
         self.compare(run)
 
@@ -145,6 +176,58 @@ class Read(Case):
             return finish(head, head(steps[1].clone()).square().mean())
 
         self.compare(run)
+
+
+def read_then_write(head, x, through):
+    """A tensor without a graph that was read, and a view of it, of which one is written."""
+    y = x * 2
+    y.sum().item()
+    view = y.unsqueeze(0)
+    (view if through else y).mul_(3)
+    loss = head(x).square().mean() + y.cos().sum() + view.sin().sum()
+    return [*finish(head, loss), y.sum().item(), view.sum().item()]
+
+
+def alias(head, x):
+    out, y = head(x), x * 2
+    detached = y.detach()
+    out.sum().item()
+    y.mul_(3)
+    return [*finish(head, out.square().mean()), y.sum().item(), detached.sum().item()]
+
+
+def read_between(head, x):
+    """What a call has still to read is what was there before the write."""
+    y, out = x * 2, head(x)
+    total = out + y[..., :3]
+    y.narrow(1, 0, 2).mul_(3)
+    first = y.sum().item()
+    return [*finish(head, total.cos().sum() + y.cos().sum()), first, y.sum().item()]
+
+
+class Views(Case):
+    """Writes to memory that several tensors look at, some of which were read."""
+
+    def test_a_write_is_made_once(self):
+        for through in (False, True):
+            self.compare(functools.partial(read_then_write, through=through))
+
+    def test_a_detached_tensor_sees_it(self):
+        self.compare(alias)
+
+    def test_what_was_read_keeps_its_write(self):
+        self.compare(read_between)
+
+    def test_gradients_are_refused(self):
+        """Which PyTorch gives the view, too."""
+        for budget in BUDGETS:
+            head, x = make(budget)
+            y = x[..., :3] * 2
+            view = y.narrow(0, 0, 4)
+            y.sum().item()
+            with self.assertRaisesRegex(koila.KoilaError, "cannot be written to with a gradient"):
+                y.add_(head(x))
+            self.assertTrue(torch.equal(view.run(), y.run()[:4]))
 
 
 class Normalised(nn.Module):

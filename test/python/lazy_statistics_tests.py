@@ -159,8 +159,9 @@ class Statistics(unittest.TestCase):
                 x, y = koila.lazy(x, y, batch=0, budget=budget)
             hidden = F.conv2d(x, weights[0], padding=1)
             hidden = F.relu(F.batch_norm(hidden, mean, var, training=True)).mean((2, 3))
+            seen = mean.sum() + var.sum()
             F.cross_entropy(F.linear(hidden, weights[1]), y).backward()
-            return [*(weight.grad for weight in weights), mean.data, var.data]
+            return [*(weight.grad for weight in weights), mean.data, var.data, seen]
 
         step("1GiB")
         found = step(koila.last().peak_bytes // 2)

@@ -14,7 +14,7 @@ from torch.nn import Parameter
 
 from koila._capture.batch_int import BatchInt
 from koila._capture.dispatch_cache import find_call, meta_of, takes_float
-from koila._capture.frames import find_frames
+from koila._capture.frames import find_frames, location_of
 from koila._capture.graphs import Graph
 from koila._capture.memory import Aliases
 from koila._capture.thread_recordings import recording
@@ -33,6 +33,7 @@ from koila._capture.values import (
     is_open,
     rebuild,
 )
+from koila._errors import KoilaError
 
 __all__ = [
     "RecordedTensor",
@@ -336,7 +337,15 @@ def record(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, An
         _may_defer(call) and all(type(v.tensor) is not Parameter for v in external)
     ):
         return Unrecorded(call, inputs)
-    if any(_is_seen_by_others(inputs[index]) for index in call.writes):
+    seen = max((_count_seen(inputs[index]) for index in call.writes), default=0)
+    if seen > 1 and call.tracks:
+        raise KoilaError(
+            "a tensor whose value was read, and of whose memory the program holds a view that "
+            "was read, too, cannot be written to with a gradient",
+            location_of(find_frames()),
+            ("make a new tensor, as by add() in the place of add_()",),
+        )
+    if seen and not call.tracks:
         return Unrecorded(call, inputs)
     if recording.lent and any(is_lent(inputs[index]) for index in call.writes):
         return Unrecorded(call, inputs)
@@ -440,14 +449,14 @@ def _show_pending(value: Value) -> None:
         recording.updated.append(weakref.ref(tensor))
 
 
-def _is_seen_by_others(value: Value) -> bool:
-    """Whether the program holds something of its memory that is there, in which a write that
-    waits would not be seen, or be made twice."""
-    held = [other for other in value.group.list_members() if other is not value and other.is_held()]
-    is_there = [
-        other for other in (value, *held) if other.node is None and other.tensor is not None
-    ]
-    return bool(held and is_there)
+def _count_seen(value: Value) -> int:
+    """Of what the program holds of its memory, where there is more than one tensor and none is
+    computed again for its graph, how many are there: a write that waits would not be seen in
+    these, or be made twice."""
+    group = value.group
+    held = [other for other in group.list_members() if other is not value and other.is_held()]
+    found = [each for each in (value, *held) if each.node is None and each.tensor is not None]
+    return len(found) if held and found and not group.has_graph() else 0
 
 
 def _may_defer(call: Call) -> bool:

@@ -330,6 +330,13 @@ class Value:
         self.group = group
         append_weakly(group.members, self)
 
+    def part(self) -> None:
+        """It is about to be settled, with the writes behind the call that has made it: that
+        has nothing for it where it runs again."""
+        self.join(Group(False))
+        if self.node is not None:
+            self.node.outputs = [each for each in self.node.outputs if each() is not self]
+
     def renew(self, group: Group) -> Value:
         """The same tensor after a write to its memory."""
         new = Value(self.meta, group, self.node, self.index)

@@ -630,7 +630,7 @@ def _settle(value: Value, tensor: Tensor) -> None:
     write = value.group.last_write
     if write is not None and not write.done:
         # The write is in what was computed, and nobody else looks at the memory.
-        value.join(Group(False))
+        value.part()
     value.settle(tensor)
 
 

@@ -72,11 +72,11 @@ def _call_of(node: Node, index: int) -> Callable[[Tensor], list[Tensor]]:
     """What has made a view and others with it. It does not keep what these were made
     of."""
     call = node.call
-    base = node.inputs[call.shares[index]]
+    place = call.shares[index]
+    base = None if place is None else node.inputs[place]
     # Through a view of no_grad() nothing with a graph may be written; what the user has is
     # asked whether that was done, and what was computed is not.
     grad = isinstance(base, Value) and base.group.external
-    place = call.shares[index]
     entries = [
         None if i == place else int(entry) if isinstance(entry, BatchInt) else entry
         for i, entry in enumerate(node.inputs)

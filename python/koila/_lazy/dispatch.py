@@ -83,6 +83,12 @@ def call(func: Any, args: Any, kwargs: Any) -> Any:
         for index in made.call.writes:
             executor.settle_lent(made.inputs[index])
             settle_readers(made.inputs[index])
+        result = compute(func, args, kwargs)
+        for index in made.call.writes:
+            written = made.inputs[index]
+            if written.tensor is not None and written.tensor.requires_grad:
+                written.meta = written.meta._replace(requires_grad=True)
+        return result
     return compute(func, args, kwargs)
 
 
