@@ -207,7 +207,9 @@ class Held(unittest.TestCase):
             return loss.item(), turned
 
         peak, (loss, turned) = peak_of(step)
-        return peak, [loss, koila.run(turned).norm().item(), net[0].weight.grad.norm().item()]
+        gradient = next(net.parameters()).grad
+        assert gradient is not None
+        return peak, [loss, koila.run(turned).norm().item(), gradient.norm().item()]
 
     def test_what_was_read_between_writes_is_not_kept(self):
         plain, wanted = self.reorder(None)

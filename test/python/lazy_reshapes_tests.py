@@ -205,6 +205,36 @@ def read_between(head, x):
     return [*finish(head, total.cos().sum() + y.cos().sum()), first, y.sum().item()]
 
 
+def written_by_itself(head, x):
+    """What was there before a write, and is read without a graph, in front of it and behind."""
+    out = head(x) * 1
+    kept = out.detach()
+    out.add_(kept)
+    return [*finish(head, out.cos().sum() + kept.sin().sum()), out.sum().item()]
+
+
+def logged(head, x, through):
+    """An array of what was written to in place, before the step."""
+    out, y = head(x) * 1, x * 2
+    out[..., 0] *= 3
+    y[..., 1] *= 2
+    shown = (out[..., 1:] if through else out).detach().numpy().sum()
+    given = y.detach().numpy().sum()
+    loss = out.cos().sum() + (y[..., :3].sin() * out).sum()
+    return [*finish(head, loss), out.sum().item(), y.sum().item(), float(shown), float(given)]
+
+
+def detached_twice(head, x):
+    """A detached tensor that was read, and another of it, whose memory is written to."""
+    out = head(x) * 1
+    first = out.detach()
+    first.sum().item()
+    second = first.detach()
+    out.narrow(0, 0, 4).mul_(3)
+    loss = out.cos().sum() + first.sin().sum() + second.sin().sum()
+    return [*finish(head, loss), first.sum().item(), second.sum().item()]
+
+
 class Views(Case):
     """Writes to memory that several tensors look at, some of which were read."""
 
@@ -217,6 +247,16 @@ class Views(Case):
 
     def test_what_was_read_keeps_its_write(self):
         self.compare(read_between)
+
+    def test_both_sides_of_a_write(self):
+        self.compare(written_by_itself)
+
+    def test_what_was_read_is_written_to(self):
+        self.compare(detached_twice)
+
+    def test_arrays_of_what_was_written(self):
+        for through in (False, True):
+            self.compare(functools.partial(logged, through=through))
 
     def test_gradients_are_refused(self):
         """Which PyTorch gives the view, too."""

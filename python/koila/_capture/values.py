@@ -111,8 +111,10 @@ class Group:
         """Without a graph to be computed, what was seen is what there is."""
         if (self.last_write is not None and not self.last_write.done) or self.has_graph():
             return
+        # (What nobody holds may be what was there before a write.)
         for value in self.list_members():
-            if value.node is not None and value.seen is not None and not value.meta.requires_grad:
+            is_seen = value.node is not None and value.seen is not None and value.is_held()
+            if is_seen and value.seen is not None and not value.meta.requires_grad:
                 value.settle(value.seen)
 
 

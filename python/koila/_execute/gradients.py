@@ -815,6 +815,9 @@ def _split_or_read_first(
     in a forward pass of their own. If neither can be done, returns why, and the run
     that is left."""
     before = [] if run.plan.splits else _find_numbers(value)
+    own = [node for node in closure([value]) if not node.writes_outside] if before else []
+    if _are_written(before, own):
+        before = []  # what was there before a write is no memory of a run with it
     try:
         if run.plan.reads_first:
             raise CompileError("")

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from koila._capture.batch_int import BatchInt
 from koila._capture.differentiation import record_gradient
-from koila._capture.frames import find_frames
+from koila._capture.frames import Frames, find_frames
 from koila._capture.recorder import (
     RecordedTensor,
     assign,
@@ -376,6 +376,8 @@ def _show(func: Any, args: Any, kwargs: Any) -> Any:
             "Can't call numpy() on Tensor that requires grad. Use tensor.detach().numpy() instead."
         )
     frames = find_frames()
+    if is_array:
+        _finish_write(found[0], frames)
     tensors = iter(gradients.look(found, frames))
     args, kwargs = replace(args, tensors), replace(kwargs, tensors)
     if func is Tensor.__repr__ and found[0].meta.requires_grad and not args[0].requires_grad:
@@ -385,6 +387,20 @@ def _show(func: Any, args: Any, kwargs: Any) -> Any:
     if is_array:
         lend(found[0], args[0], made, frames)
     return made
+
+
+def _finish_write(value: Value, frames: Frames) -> None:
+    """An array is memory, in which a write that waits, and runs again with a step, would be
+    made twice."""
+    write = value.group.last_write
+    if write is None or write.done or write.writes_outside:
+        return
+    members = value.group.list_members()
+    written = [each for each in members if each.meta.requires_grad and each.is_held()]
+    if written:
+        executor.materialize(written, frames, "numpy() of what was written to in place")
+    else:
+        executor.run_nodes([write])
 
 
 @handle(torch.autograd.backward)
