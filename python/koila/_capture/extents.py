@@ -15,7 +15,8 @@ from koila._capture.values import Call, Node, Value
 
 __all__ = ["Extents", "find_extents", "is_multiple"]
 
-# What has the elements of its first argument, in their order.
+# Functions whose arguments behind the first are a shape; the elements of views are those of
+# the first argument, in their order.
 _VIEWS = frozenset((Tensor.view, Tensor.reshape, torch.reshape))
 _SHAPED = _VIEWS | frozenset(
     getattr(owner, name)

@@ -669,7 +669,6 @@ def _cast_as_inside(call: Call, args: Any) -> Any:
     return cast(args)
 
 
-# Functions whose arguments behind the first are a shape.
 def _at_line(line: int) -> Callable[..., Any]:
     """A call that PyTorch takes as one of line ``line`` of the recording."""
     code = _caller.__code__.replace(co_firstlineno=line, co_filename=_FILE)
@@ -681,16 +680,6 @@ _caller = lambda function, args, kwargs: function(*args, **kwargs)  # noqa: E731
 
 
 def _trace(recorded: _Recorded, problem: TraceError | None) -> Traced:
-    # (Running statistics may be parameters that are not trained.)
-    if any(
-        isinstance(entry, Value)
-        and isinstance(entry.tensor, nn.Parameter)
-        and entry.meta.requires_grad
-        for node in recorded.program.nodes
-        for index, entry in enumerate(node.inputs)
-        if index in node.call.writes
-    ):
-        raise CompileError("it writes to a weight")
     _traced.append(recorded)
     try:
         with without_hooks():

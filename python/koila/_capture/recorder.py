@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.nn import Parameter
 
 from koila._capture.batch_int import BatchInt
 from koila._capture.dispatch_cache import find_call, meta_of, takes_float
@@ -44,6 +43,7 @@ __all__ = [
     "current",
     "find_source",
     "find_values",
+    "holders_of",
     "is_lent",
     "known",
     "leaf_of",
@@ -333,9 +333,7 @@ def record(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, An
             _free_graphs(made)
         return made
     external = [inputs[index] for index in call.writes if inputs[index].group.external]
-    if external and not (
-        _may_defer(call) and all(type(v.tensor) is not Parameter for v in external)
-    ):
+    if external and not _may_defer(call, external):
         return Unrecorded(call, inputs)
     seen = max((_count_seen(inputs[index]) for index in call.writes), default=0)
     if seen > 1 and call.tracks:
@@ -459,11 +457,13 @@ def _count_seen(value: Value) -> int:
     return len(found) if held and found and not group.has_graph() else 0
 
 
-def _may_defer(call: Call) -> bool:
-    """Whether a write to a tensor of the user may wait: running statistics of
-    layers in training, whose results do not depend on them."""
+def _may_defer(call: Call, written: list[Value]) -> bool:
+    """Whether a write to tensors of the user may wait: running statistics of
+    layers in training, whose results do not depend on them. Whoever looks at them has to be
+    noticed (``_show_pending``), as it is not of parameters and other subclasses."""
     name = getattr(call.function, "__name__", "")
-    return name in ("batch_norm", "instance_norm")
+    is_seen = all(type(value.tensor) is Tensor for value in written)
+    return is_seen and name in ("batch_norm", "instance_norm")
 
 
 def _write_anew(
@@ -578,7 +578,7 @@ def _rebind(old: Value, new: Value, made: list[Any], index: int) -> None:
     """Tensors that were written to in place have the new value, and the gradient that
     they have kept."""
     new.retained = old.retained
-    for tensor in _holders_of(old):
+    for tensor in holders_of(old):
         assign(tensor, new)
         made[index] = tensor
 
@@ -591,13 +591,14 @@ def _renew_held(group: Group, new: Group) -> None:
         value = reference()
         if value is None or value.group is not group:
             continue
-        if holders := _holders_of(value):
+        if holders := holders_of(value):
             renewed = value.renew(new)
             for tensor in holders:
                 assign(tensor, renewed)
 
 
-def _holders_of(value: Value) -> list[RecordedTensor]:
+def holders_of(value: Value) -> list[RecordedTensor]:
+    """The tensors by which the program has it."""
     found = [reference() for reference in value.holders]
     return [tensor for tensor in found if tensor is not None and tensor._value is value]
 

@@ -111,11 +111,13 @@ class Group:
         """Without a graph to be computed, what was seen is what there is."""
         if (self.last_write is not None and not self.last_write.done) or self.has_graph():
             return
-        # (What nobody holds may be what was there before a write.)
         for value in self.list_members():
-            is_seen = value.node is not None and value.seen is not None and value.is_held()
-            if is_seen and value.seen is not None and not value.meta.requires_grad:
-                value.settle(value.seen)
+            seen = value.seen
+            # What nobody holds may be what was there before a write.
+            if value.node is None or seen is None or not value.is_held():
+                continue
+            if not value.meta.requires_grad:
+                value.settle(seen)
 
 
 _Kept = TypeVar("_Kept")

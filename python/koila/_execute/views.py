@@ -74,8 +74,8 @@ def _call_of(node: Node, index: int) -> Callable[[Tensor], list[Tensor]]:
     call = node.call
     place = call.shares[index]
     base = None if place is None else node.inputs[place]
-    # Through a view of no_grad() nothing with a graph may be written; what the user has is
-    # asked whether that was done, and what was computed is not.
+    # PyTorch lets no gradient through a write to a view of no_grad(). Only a base that others
+    # have is looked at again for one.
     grad = isinstance(base, Value) and base.group.external
     entries = [
         None if i == place else int(entry) if isinstance(entry, BatchInt) else entry

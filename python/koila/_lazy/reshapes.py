@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from koila._capture.recorder import RecordedTensor, assign, current, record
+from koila._capture.recorder import RecordedTensor, assign, current, holders_of, record
 from koila._capture.values import Value, detaching
 from koila._lazy.dispatch import call, compute, handle
 
@@ -92,8 +92,6 @@ _renamed: weakref.WeakSet[Value] = weakref.WeakSet()
 def _rename(old: Value, made: RecordedTensor, target: RecordedTensor) -> RecordedTensor:
     """Whoever holds the one holds the other from now on."""
     _renamed.add(made._value)
-    for reference in list(old.holders):
-        holder = reference()
-        if holder is not None and holder._value is old:
-            assign(holder, made._value)
+    for holder in holders_of(old):
+        assign(holder, made._value)
     return target
