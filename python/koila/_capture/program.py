@@ -248,6 +248,10 @@ class Program:
                 else entry
                 for entry in node.inputs
             ]
+            for index in node.call.writes:
+                # PyTorch takes a view of what was written to with a graph for a leaf until
+                # somebody asks.
+                _ = entries[index].grad_fn
             args, kwargs = node.call.fill(entries)
             entries.clear()
             casts.before(node.call)

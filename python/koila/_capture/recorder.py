@@ -335,16 +335,6 @@ def record(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, An
     external = [inputs[index] for index in call.writes if inputs[index].group.external]
     if external and not _may_defer(call, external):
         return Unrecorded(call, inputs)
-    seen = max((_count_seen(inputs[index]) for index in call.writes), default=0)
-    if seen > 1 and call.tracks:
-        raise KoilaError(
-            "a tensor whose value was read, and of whose memory the program holds a view that "
-            "was read, too, cannot be written to with a gradient",
-            location_of(find_frames()),
-            ("make a new tensor, as by add() in the place of add_()",),
-        )
-    if seen and not call.tracks:
-        return Unrecorded(call, inputs)
     if recording.lent and any(is_lent(inputs[index]) for index in call.writes):
         return Unrecorded(call, inputs)
     if call.writes:
@@ -352,6 +342,9 @@ def record(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, An
             replaced = write(func, args, kwargs, call, inputs)
             if replaced is not None:
                 return replaced
+        groups = [inputs[index].group for index in call.writes]
+        if any(group.is_there and not group.external for group in groups):
+            return Unrecorded(call, inputs)
     return _append(call, inputs)
 
 
@@ -447,16 +440,6 @@ def _show_pending(value: Value) -> None:
         recording.updated.append(weakref.ref(tensor))
 
 
-def _count_seen(value: Value) -> int:
-    """Of what the program holds of its memory, where there is more than one tensor and none is
-    computed again for its graph, how many are there: a write that waits would not be seen in
-    these, or be made twice."""
-    group = value.group
-    held = [other for other in group.list_members() if other is not value and other.is_held()]
-    found = [each for each in (value, *held) if each.node is None and each.tensor is not None]
-    return len(found) if held and found and not group.has_graph() else 0
-
-
 def _may_defer(call: Call, written: list[Value]) -> bool:
     """Whether a write to tensors of the user may wait: running statistics of
     layers in training, whose results do not depend on them. Whoever looks at them has to be
@@ -476,7 +459,7 @@ def _write_anew(
     if type(target) is not _face or call.writes != {0} or call.same != (0,):
         return None
     old = target._value
-    if old is not inputs[0] or old.node is not None or is_open(old) or _has_held_views(old):
+    if old is not inputs[0] or old.node is not None or is_open(old) or _is_seen_by_others(old):
         return None
     if old.meta.requires_grad and not torch.is_grad_enabled():
         return None  # it keeps its graph
@@ -535,10 +518,13 @@ def _write_past_graph(
     return target
 
 
-def _has_held_views(value: Value) -> bool:
-    """Whether the program has views of its memory, which see what is written."""
-    others = (reference() for reference in value.views or ())
-    return any(other is not None and other is not value and other.is_held() for other in others)
+def _is_seen_by_others(value: Value) -> bool:
+    """Whether the program has other tensors of its memory, which see what is written."""
+    views = (reference() for reference in value.views or ())
+    return any(
+        other is not None and other is not value and other.is_held()
+        for other in (*value.group.list_members(), *views)
+    )
 
 
 def _is_scalar(entry: Any) -> bool:
@@ -629,7 +615,7 @@ def find_values(item: Any, found: list[Value]) -> None:
 def rewrap(item: Any, source: Origin | None, graphs: frozenset[Graph] = frozenset()) -> Any:
     """Tensors that were computed outside of a program, as lazy ones."""
     if isinstance(item, Tensor) and item.layout == torch.strided:
-        leaf = make_leaf(item)
+        leaf = make_watched_leaf(item)
         leaf.source = source
         if item.requires_grad:
             leaf.graphs = graphs

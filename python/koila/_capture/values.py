@@ -83,10 +83,13 @@ class Origin:
 class Group:
     """The tensors that share one storage, from one write to it to the next."""
 
-    __slots__ = ("external", "last_write", "members", "readers")
+    __slots__ = ("external", "is_there", "last_write", "members", "readers")
 
     def __init__(self, external: bool, last_write: Node | None = None) -> None:
         self.external = external  # a tensor of the user, which others see
+        # Something of it has been computed for good: a write that waits would be made again
+        # with each program that computes what was written.
+        self.is_there = False
         self.last_write = last_write
         self.readers: list[weakref.ref[Node]] = []  # since the last write
         self.members: list[weakref.ref[Value]] = []
@@ -397,10 +400,9 @@ class Value:
             written = write is not None and not write.done
             if (
                 seen is not None
-                and not (value.meta.requires_grad or written)
-                and not value._is_base_of_seen()
+                and not (value.meta.requires_grad or written or value._is_looked_at())
             ):
-                # Nobody writes to it any more, and calls that read it take the number.
+                # Calls that read it take the number.
                 value.join(Group(False))
                 value.settle(seen)
             value.seen = value.kept = None
@@ -409,20 +411,12 @@ class Value:
         holders = [held for reference in self.holders if (held := reference()) is not None]
         self.holders = [weakref.ref(held, forget) for held in holders]
 
-    def _is_base_of_seen(self) -> bool:
-        """Whether all that is made of it are views that were seen, of memory that is
-        computed again for its graph: they have to be in that memory then."""
-        readers = [
-            node
+    def _is_looked_at(self) -> bool:
+        """Whether calls make views of it or write to it: a number has other memory."""
+        return any(
+            entry is self and (index in node.call.writes or index in node.call.shares)
             for node in self.group.open_readers()
-            if any(entry is self for entry in node.inputs)
-        ]
-        made = [value for node in readers for ref in node.outputs if (value := ref()) is not None]
-        return (
-            bool(made)
-            and not self.lent
-            and all(value.group is self.group and value.seen is not None for value in made)
-            and self.group.has_graph()
+            for index, entry in enumerate(node.inputs)
         )
 
     def settle(self, tensor: torch.Tensor) -> None:
@@ -430,6 +424,7 @@ class Value:
         if self.lent and self.seen is not None:
             tensor.data = self.seen
             self.group.external = True
+        self.group.is_there = True
         self.tensor, self.node, self.seen, self.kept = tensor, None, None, None
 
     def free_graph(self) -> None:
@@ -442,6 +437,7 @@ class Value:
             if seen is not None:
                 self.tensor, self.seen = seen, None
                 self.group.external |= self.lent
+                self.group.is_there = True
                 self._leave_writes()
 
     def _leave_writes(self) -> None:
@@ -451,10 +447,16 @@ class Value:
         if write is None or write.done:
             return
         held = [other for other in self.group.list_members() if other is self or other.is_held()]
-        if all(other.node is None and other.tensor is not None for other in held):
+        if any(other.meta.requires_grad and not other.freed for other in held):
+            return
+        if all(other.tensor is not None or other.seen is not None for other in held):
             group = Group(self.group.external)
             for other in held:
+                seen = other.seen
                 other.join(group)
+                if other.node is not None and seen is not None:
+                    other.settle(seen)
+            group.is_there = True
 
 
 # What a tensor keeps when its memory is written to. Its hooks see the gradient of

@@ -20,7 +20,7 @@ from torch import Tensor
 from koila._capture.closure import closure
 from koila._capture.copies import copies_of
 from koila._capture.frames import Frames, find_frames, location_of
-from koila._capture.memory import written_by
+from koila._capture.memory import Aliases, written_by
 from koila._capture.program import Program
 from koila._capture.recorder import is_lent, known, wrap
 from koila._capture.statistics import list_readers, settle_updates
@@ -31,13 +31,14 @@ from koila._errors import BudgetError, CompileError, KoilaError
 from koila._execute.cuts import find_cut, make_gradients, weigh
 from koila._execute.errors import as_eager
 from koila._execute.numpy_memory import check_lent
-from koila._execute.views import has_base_in, settle_views
+from koila._execute.views import find_shared, has_base_in, settle_views
 from koila._interrupt import held_back
 from koila._plan.planner import Run, start
 
 __all__ = [
     "by_step",
     "check_split",
+    "expose_memory",
     "held_with",
     "is_as_recorded",
     "list_unseen",
@@ -359,6 +360,14 @@ def _expose(value: Value) -> None:
     value.group.external = True
 
 
+def expose_memory(written: Value) -> None:
+    """What the program holds of memory that is about to be written to is another tensor
+    afterwards, which may have a graph then."""
+    for value in written.group.list_members():
+        if value.tensor is not None and not is_open(value):
+            _expose(value)
+
+
 # Values without graphs.
 
 
@@ -447,6 +456,7 @@ def _compile_forward(run: Run, values: list[Value]) -> Compiled | None:
 def _read(asked: list[Value], frames: Frames) -> None:
     """Computes values, and with them what else the program holds. The recording
     stays where a backward pass may follow."""
+    asked = list(dict.fromkeys(map(find_shared, asked)))
     held = held_with(asked)
     computed = {*asked, *held}
     # A view has the memory of what it was made of.
@@ -539,6 +549,7 @@ def read_each(values: list[Value], frames: Frames) -> None:
 
 
 def _read_alone(values: list[Value], frames: Frames, depth: int = 0) -> None:
+    values = list(dict.fromkeys(map(find_shared, values)))
     program = prepare(values, graph=False)
     if waiting := _list_waiting(program, values):
         _read_alone(waiting, frames, depth + 1)
@@ -631,13 +642,41 @@ def _settle(value: Value, tensor: Tensor) -> None:
     if write is not None and not write.done:
         # The write is in what was computed, and nobody else looks at the memory.
         value.part()
+    if tensor._is_view() and not _is_view(value):
+        tensor = tensor.data  # which can be detached in place
     value.settle(tensor)
 
 
+def _is_view(value: Value) -> bool:
+    return value.node is not None and value.node.call.shares[value.index] is not None
+
+
 def run_for_good(program: Program) -> None:
-    """Runs the calls whole."""
+    """Runs the calls whole, and what writes to the memory that they make: others would make
+    such a write again."""
+    later = _find_later_writes(program.nodes)
     program.run()
     settle_views(_settle, anew=True)
+    run_nodes(later)
+
+
+def _find_later_writes(nodes: list[Node]) -> list[Node]:
+    """The calls that are left to write to what these make."""
+    made = set(nodes)
+    held = [value for value in recording.list_held() if value.node not in made]
+    if not held:
+        return []
+    aliases = Aliases()
+    return [
+        node
+        for node in closure(held)
+        if node not in made
+        and not node.writes_outside
+        and any(
+            isinstance(memory := aliases.of(value), tuple) and memory[0] in made
+            for value in written_by(node)
+        )
+    ]
 
 
 def _lay_out(tensor: Tensor, meta: Meta) -> Tensor:

@@ -840,7 +840,7 @@ def _split_or_read_first(
         except BudgetError:
             raise
         except CompileError as error:
-            problem = problem if problem.message else copy.copy(error)
+            problem = copy.copy(error)  # of this run
     return problem, run
 
 

@@ -45,9 +45,15 @@ def watch_exposed(tensor: torch.Tensor) -> None:
 
 def _list_leaves(written: Value) -> list[Value]:
     """Values of the same memory: those that calls have read have no graph in between."""
-    if written.tensor is None:
+    base = written
+    while base.node is not None and not base.node.done:
+        place = base.node.call.shares[base.index]
+        if place is None:
+            return [written]
+        base = base.node.inputs[place]
+    if base.tensor is None:
         return [written]
-    return list(dict.fromkeys([written, *recording.watched.list_at(written.tensor)]))
+    return list(dict.fromkeys([written, base, *recording.watched.list_at(base.tensor)]))
 
 
 def _may_read_copy(leaf: Value, readers: list[Node]) -> bool:

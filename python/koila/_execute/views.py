@@ -14,7 +14,19 @@ from koila._capture.recorder import known
 from koila._capture.thread_recordings import recording
 from koila._capture.values import Node, Value, is_open
 
-__all__ = ["has_base_in", "settle_views"]
+__all__ = ["find_shared", "has_base_in", "settle_views"]
+
+
+def find_shared(value: Value) -> Value:
+    """What has to be computed for a view, so that others which the program has of its memory
+    are views of the same."""
+    others = (other for other in value.group.list_members() if other is not value)
+    if value.meta.requires_grad or not value.is_held() or value.group.has_graph():
+        return value
+    if not any(other.node is not None and other.is_held() for other in others):
+        return value
+    *_, base = [value, *_bases_of(value)]
+    return value if known(base) is not None or base.meta.requires_grad else base
 
 
 def has_base_in(value: Value, computed: set[Value]) -> bool:
@@ -64,8 +76,25 @@ def _base_of(value: Value) -> Value | None:
     if place is None or any(isinstance(entry, Value) for entry in others):
         return None
     base: Value = node.inputs[place]
-    # Another group is that of before or after a write.
-    return base if base.group is value.group else None
+    if base.group is value.group:
+        return base
+    # What it was made of is another value since a write to both.
+    made = _maker_of(base)
+    if made is None:
+        return None
+    members = value.group.list_members()
+    return next((each for each in members if each.is_held() and _maker_of(each) == made), None)
+
+
+def _maker_of(value: Value) -> tuple[Node | None, int] | None:
+    """The call that has made a tensor, and its place among the results, however often it was
+    written to since."""
+    while value.node is not None and not value.node.done:
+        same = value.node.call.same[value.index]
+        if same is None:
+            return value.node, value.index
+        value = value.node.inputs[same]
+    return None
 
 
 def _call_of(node: Node, index: int) -> Callable[[Tensor], list[Tensor]]:
@@ -73,10 +102,6 @@ def _call_of(node: Node, index: int) -> Callable[[Tensor], list[Tensor]]:
     of."""
     call = node.call
     place = call.shares[index]
-    base = None if place is None else node.inputs[place]
-    # PyTorch lets no gradient through a write to a view of no_grad(). Only a base that others
-    # have is looked at again for one.
-    grad = isinstance(base, Value) and base.group.external
     entries = [
         None if i == place else int(entry) if isinstance(entry, BatchInt) else entry
         for i, entry in enumerate(node.inputs)
@@ -84,7 +109,7 @@ def _call_of(node: Node, index: int) -> Callable[[Tensor], list[Tensor]]:
 
     def make(base: Tensor) -> list[Tensor]:
         args, kwargs = call.fill([base if i == place else e for i, e in enumerate(entries)])
-        with call.modes(grad=grad):
+        with call.modes():
             return call.flatten(call.function(*args, **kwargs))
 
     return make
@@ -101,7 +126,9 @@ def _make_view(value: Value, made: dict[Node, list[Tensor]]) -> Tensor | None:
             tensor = _make_view(base, made)
         if tensor is None:
             return None
-        made[node] = _call_of(node, value.index)(tensor.detach())
+        if is_open(base) or value.meta.requires_grad:
+            tensor = tensor.detach()  # what is made is a number
+        made[node] = _call_of(node, value.index)(tensor)
     return made[node][value.index]
 
 
@@ -135,7 +162,7 @@ def _renew(view: _Made) -> None:
     if base.tensor is None:
         return
     recording.views.remove(view)
-    made = base.tensor.detach()
+    made = base.tensor
     for call, index in view.calls:
         made = call(made)[index]
     value.tensor = made

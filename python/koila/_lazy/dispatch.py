@@ -83,12 +83,8 @@ def call(func: Any, args: Any, kwargs: Any) -> Any:
         for index in made.call.writes:
             executor.settle_lent(made.inputs[index])
             settle_readers(made.inputs[index])
-        result = compute(func, args, kwargs)
-        for index in made.call.writes:
-            written = made.inputs[index]
-            if written.tensor is not None and written.tensor.requires_grad:
-                written.meta = written.meta._replace(requires_grad=True)
-        return result
+            executor.expose_memory(made.inputs[index])
+        return compute(func, args, kwargs)
     return compute(func, args, kwargs)
 
 
@@ -99,12 +95,21 @@ def compute(func: Any, args: Any, kwargs: Any) -> Any:
     name = str(getattr(func, "__name__", func))
     if torch.is_grad_enabled() and not torch.is_inference_mode_enabled():
         executor.materialize(found, find_frames(), f"'{name}'")
-        args, kwargs = unwrap(args), unwrap(kwargs)
+        plain, named = unwrap(args), unwrap(kwargs)
+        made = func(*plain, **named)
+        if _is_first(made, args, plain):
+            return args[0]
         graphs = frozenset(graph for value in found for graph in value.graphs)
-        return rewrap(func(*args, **kwargs), find_source(found), graphs)
+        return rewrap(made, find_source(found), graphs)
     tensors = iter(executor.read(found, find_frames()))
-    args, kwargs = replace(args, tensors), replace(kwargs, tensors)
-    return rewrap(func(*args, **kwargs), find_source(found))
+    plain, named = replace(args, tensors), replace(kwargs, tensors)
+    made = func(*plain, **named)
+    return args[0] if _is_first(made, args, plain) else rewrap(made, find_source(found))
+
+
+def _is_first(made: Any, args: Any, plain: Any) -> bool:
+    """Whether a call has returned its first argument, which it has written to."""
+    return bool(args) and isinstance(args[0], RecordedTensor) and made is plain[0]
 
 
 def replace(item: Any, tensors: Any) -> Any:

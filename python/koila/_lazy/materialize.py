@@ -91,7 +91,7 @@ _answer(Tensor.device, lambda x: x._value.meta.device)
 _answer(Tensor.layout, lambda x: torch.strided)
 _answer(Tensor.is_cuda, lambda x: x._value.meta.device.type == "cuda")
 _answer(Tensor.itemsize, lambda x: x._value.meta.dtype.itemsize)
-_answer(Tensor.requires_grad, lambda x: x._value.meta.requires_grad)
+_answer(Tensor.requires_grad, lambda x: current(x).meta.requires_grad)
 _answer(
     Tensor.is_leaf,
     lambda x: _plain(x).is_leaf if _is_computed(x) else not x._value.meta.requires_grad,

@@ -11,6 +11,8 @@ from torch import Tensor
 
 from koila._capture.recorder import RecordedTensor, assign, current, holders_of, record
 from koila._capture.values import Value, detaching
+from koila._execute import executor
+from koila._execute.overwritten import settle_readers
 from koila._lazy.dispatch import call, compute, handle
 
 __all__: list[str] = []
@@ -42,21 +44,32 @@ def _reshape(func: Any, args: Any, kwargs: Any) -> Any:
         made = record(plain, args, kwargs)
         if isinstance(made, RecordedTensor):
             return _rename(value, made, target)
+    _prepare(value)
     call(func, args, kwargs)
     current(target)
     return target
+
+
+def _prepare(value: Value) -> None:
+    """It is about to become another tensor, as a write makes it one: what is to read it does
+    so now, and what looks at its memory is looked at again."""
+    settle_readers(value)
+    executor.expose_memory(value)
 
 
 @handle(Tensor.detach_, torch.detach_)
 def _detach(func: Any, args: Any, kwargs: Any) -> Any:
     target = args[0]
     value = current(target)
-    if not _is_of_program(value):
+    others = (other for other in value.group.list_members() if other is not value)
+    # A write to a view of it takes what is left of its graph from the view.
+    is_seen = any(other.meta.requires_grad and other.is_held() for other in others)
+    if is_seen or not _is_of_program(value):
+        _prepare(value)
         compute(func, args, kwargs)
         current(target)
         return target
-    others = (other for other in value.group.list_members() if other is not value)
-    if _is_view(value) or _has_hooks(value) or any(other.is_held() for other in others):
+    if _is_view(value) or _has_hooks(value):
         return call(func, args, kwargs)  # PyTorch raises of views
     made = record(Tensor.detach, args, kwargs)
     assert isinstance(made, RecordedTensor)
