@@ -38,6 +38,11 @@ def closure(
         refused |= close.refused
 
 
+def _is_written_before(value: Value, given: Value) -> bool:
+    node = value.node
+    return node is not None and bool(node.call.writes) and node.seq <= _last_open_write(given)
+
+
 def _last_open_write(value: Value) -> int:
     write = value.group.last_write
     return -1 if write is None or write.done else write.seq
@@ -88,6 +93,9 @@ class _Closure:
         ):
             self.refused.add(memory)
         is_given = given is not None and self.aliases.is_whole(value)
+        if given is not None and not is_given and _is_written_before(value, given):
+            # It is what a write to a view returns, and that is in what was seen.
+            self.refused.add(memory)
         if value.node is not None and not value.node.done and not is_given:
             self._stack.append(value.node)
         if reader is None and value.group.last_write is not None:

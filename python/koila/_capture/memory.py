@@ -9,13 +9,24 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from koila._capture.values import Group, Node, Value
+from koila._capture.values import Group, Node, Value, detaching
 
-__all__ = ["Aliases", "written_by"]
+__all__ = ["Aliases", "is_view", "written_by"]
 
 
 def written_by(node: Node) -> list[Value]:
     return [node.inputs[index] for index in node.call.writes] if node.call.writes else []
+
+
+def is_view(value: Value) -> bool:
+    """Whether it is a view to PyTorch, which cannot be detached in place."""
+    while not value.is_renamed and value.node is not None and not value.node.done:
+        call = value.node.call
+        same = call.same[value.index]
+        if call.function in detaching or same is None:
+            return call.function not in detaching and call.shares[value.index] is not None
+        value = value.node.inputs[same]
+    return not value.is_renamed and value.tensor is not None and value.tensor._is_view()
 
 
 class Aliases:

@@ -403,6 +403,7 @@ def _append(call: Call, inputs: list[Any]) -> Any:
         if group is new:
             group.last_write = node
         else:
+            group.is_past = True
             _renew_held(group, new)
     return wrap_results(call.result, made)
 

@@ -83,13 +83,14 @@ class Origin:
 class Group:
     """The tensors that share one storage, from one write to it to the next."""
 
-    __slots__ = ("external", "is_there", "last_write", "members", "readers")
+    __slots__ = ("external", "is_past", "is_there", "last_write", "members", "readers")
 
     def __init__(self, external: bool, last_write: Node | None = None) -> None:
         self.external = external  # a tensor of the user, which others see
         # Something of it has been computed for good: a write that waits would be made again
         # with each program that computes what was written.
         self.is_there = False
+        self.is_past = False  # a write has made another of it
         self.last_write = last_write
         self.readers: list[weakref.ref[Node]] = []  # since the last write
         self.members: list[weakref.ref[Value]] = []
@@ -219,6 +220,7 @@ class Value:
         "holders",
         "hooks",
         "index",
+        "is_renamed",
         "kept",
         "lent",
         "meta",
@@ -254,6 +256,7 @@ class Value:
         self.dims: tuple[int, ...] | None = None
         self.copies: Any = None  # how it has each sample more than once (``copies.py``)
         self.version: int | None = None
+        self.is_renamed = False  # a call has given this view the name of what it is one of
         self.replaced = False  # it has other memory, which it was given as ``.data``
         self.hash: torch.Tensor | None = None  # of a weight that a step in tiles has read
         self.checksum: int | None = None  # of memory whose writes have no version
@@ -413,7 +416,7 @@ class Value:
 
     def _is_looked_at(self) -> bool:
         """Whether calls make views of it or write to it: a number has other memory."""
-        return any(
+        return self.group.is_past or any(
             entry is self and (index in node.call.writes or index in node.call.shares)
             for node in self.group.open_readers()
             for index, entry in enumerate(node.inputs)
@@ -468,6 +471,7 @@ _LASTING = (
     "freed",
     "graph_name",
     "graphs",
+    "is_renamed",
     "origin",
     "retained",
     "source",

@@ -20,7 +20,7 @@ from torch import Tensor
 from koila._capture.closure import closure
 from koila._capture.copies import copies_of
 from koila._capture.frames import Frames, find_frames, location_of
-from koila._capture.memory import Aliases, written_by
+from koila._capture.memory import Aliases, is_view, written_by
 from koila._capture.program import Program
 from koila._capture.recorder import is_lent, known, wrap
 from koila._capture.statistics import list_readers, settle_updates
@@ -249,6 +249,8 @@ def check_split(run: Run, is_step: bool = False) -> None:
         raise CompileError("no tensor of it was given to koila.lazy with its batch")
     if run.batch < (1 if is_step else 2):
         raise CompileError("the batch is one sample" if run.batch else "the batch is empty")
+    if run.program.writes(statistics=False):
+        raise CompileError("it writes in place to what is there")
     if not run.has_batch():
         if (problem := run.traced().problem) is not None:
             raise copy.copy(problem)
@@ -642,13 +644,9 @@ def _settle(value: Value, tensor: Tensor) -> None:
     if write is not None and not write.done:
         # The write is in what was computed, and nobody else looks at the memory.
         value.part()
-    if tensor._is_view() and not _is_view(value):
+    if tensor._is_view() and not (value.is_renamed or is_view(value)):
         tensor = tensor.data  # which can be detached in place
     value.settle(tensor)
-
-
-def _is_view(value: Value) -> bool:
-    return value.node is not None and value.node.call.shares[value.index] is not None
 
 
 def run_for_good(program: Program) -> None:
@@ -663,7 +661,12 @@ def run_for_good(program: Program) -> None:
 def _find_later_writes(nodes: list[Node]) -> list[Node]:
     """The calls that are left to write to what these make."""
     made = set(nodes)
-    held = [value for value in recording.list_held() if value.node not in made]
+
+    def is_left(value: Value) -> bool:
+        write = value.group.last_write
+        return value.node not in made or (write is not None and write not in made)
+
+    held = [value for value in recording.list_held() if is_left(value)]
     if not held:
         return []
     aliases = Aliases()

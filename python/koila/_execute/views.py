@@ -20,8 +20,10 @@ __all__ = ["find_shared", "has_base_in", "settle_views"]
 def find_shared(value: Value) -> Value:
     """What has to be computed for a view, so that others which the program has of its memory
     are views of the same."""
-    others = (other for other in value.group.list_members() if other is not value)
-    if value.meta.requires_grad or not value.is_held() or value.group.has_graph():
+    group = value.group
+    others = (other for other in group.list_members() if other is not value)
+    is_written = group.last_write is not None and not group.last_write.done
+    if value.meta.requires_grad or not value.is_held() or is_written or group.has_graph():
         return value
     if not any(other.node is not None and other.is_held() for other in others):
         return value

@@ -3,14 +3,14 @@ no element: of what is recorded the name has another view from then on."""
 
 from __future__ import annotations
 
-import weakref
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from koila._capture.memory import is_view
 from koila._capture.recorder import RecordedTensor, assign, current, holders_of, record
-from koila._capture.values import Value, detaching
+from koila._capture.values import Value
 from koila._execute import executor
 from koila._execute.overwritten import settle_readers
 from koila._lazy.dispatch import call, compute, handle
@@ -61,6 +61,8 @@ def _prepare(value: Value) -> None:
 def _detach(func: Any, args: Any, kwargs: Any) -> Any:
     target = args[0]
     value = current(target)
+    if _is_of_program(value) and not (value.meta.requires_grad or is_view(value)):
+        return target
     others = (other for other in value.group.list_members() if other is not value)
     # A write to a view of it takes what is left of its graph from the view.
     is_seen = any(other.meta.requires_grad and other.is_held() for other in others)
@@ -69,7 +71,7 @@ def _detach(func: Any, args: Any, kwargs: Any) -> Any:
         compute(func, args, kwargs)
         current(target)
         return target
-    if _is_view(value) or _has_hooks(value):
+    if is_view(value) or _has_hooks(value):
         return call(func, args, kwargs)  # PyTorch raises of views
     made = record(Tensor.detach, args, kwargs)
     assert isinstance(made, RecordedTensor)
@@ -86,25 +88,9 @@ def _has_hooks(value: Value) -> bool:
     return bool(value.hooks) or value.retained is not None
 
 
-def _is_view(value: Value) -> bool:
-    """Whether it is a view to PyTorch, which others may look at, too."""
-    if value in _renamed or value.node is None or value.node.call.function in detaching:
-        return False
-    call = value.node.call
-    same = call.same[value.index]
-    if same is not None:
-        entry = value.node.inputs[same]
-        return isinstance(entry, Value) and _is_view(entry)
-    return call.shares[value.index] is not None
-
-
-# What these calls have made.
-_renamed: weakref.WeakSet[Value] = weakref.WeakSet()
-
-
 def _rename(old: Value, made: RecordedTensor, target: RecordedTensor) -> RecordedTensor:
     """Whoever holds the one holds the other from now on."""
-    _renamed.add(made._value)
+    made._value.is_renamed = True
     for holder in holders_of(old):
         assign(holder, made._value)
     return target
