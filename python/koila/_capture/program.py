@@ -3,6 +3,7 @@ run, replayed on other tensors, and told apart."""
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import heapq
 from collections.abc import Callable, Iterable, Iterator
@@ -250,8 +251,9 @@ class Program:
             ]
             for index in node.call.writes:
                 # PyTorch takes a view of what was written to with a graph for a leaf until
-                # somebody asks.
-                _ = entries[index].grad_fn
+                # somebody asks, and may refuse to be asked.
+                with contextlib.suppress(RuntimeError):
+                    _ = entries[index].grad_fn
             args, kwargs = node.call.fill(entries)
             entries.clear()
             casts.before(node.call)

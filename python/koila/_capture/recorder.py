@@ -108,6 +108,7 @@ def make_leaf(tensor: Tensor, like: Value | None = None) -> Value:
     leaf = Value(meta_of(tensor), Group(external=True))
     if like is not None:
         leaf.origin, leaf.source, leaf.graphs = like.origin, like.source, like.graphs
+        leaf.is_renamed = like.is_renamed
     leaf.tensor = tensor
     if tensor.is_inference():
         leaf.hash = _hash_if_any(tensor)
@@ -332,6 +333,8 @@ def record(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, An
         if any(meta.requires_grad for meta in call.metas):
             _free_graphs(made)
         return made
+    if call.same == (0,) and not call.writes and type(args[0]) is _face:
+        return args[0]  # as contiguous() returns what is contiguous
     external = [inputs[index] for index in call.writes if inputs[index].group.external]
     if external and not _may_defer(call, external):
         return Unrecorded(call, inputs)

@@ -343,7 +343,9 @@ class Value:
     def part(self) -> None:
         """It is about to be settled, with the writes behind the call that has made it: that
         has nothing for it where it runs again."""
+        readers = self.group.readers
         self.join(Group(False))
+        self.group.readers = list(readers)
         if self.node is not None:
             self.node.outputs = [each for each in self.node.outputs if each() is not self]
 
@@ -454,6 +456,7 @@ class Value:
             return
         if all(other.tensor is not None or other.seen is not None for other in held):
             group = Group(self.group.external)
+            group.readers = list(self.group.readers)
             for other in held:
                 seen = other.seen
                 other.join(group)

@@ -126,10 +126,10 @@ def _make_view(value: Value, made: dict[Node, list[Tensor]]) -> Tensor | None:
         tensor = known(base)
         if tensor is None:
             tensor = _make_view(base, made)
+        elif is_open(base) or value.meta.requires_grad:
+            tensor = tensor.detach()  # what is made is a number
         if tensor is None:
             return None
-        if is_open(base) or value.meta.requires_grad:
-            tensor = tensor.detach()  # what is made is a number
         made[node] = _call_of(node, value.index)(tensor)
     return made[node][value.index]
 

@@ -8,12 +8,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from koila._capture.frames import find_frames
 from koila._capture.memory import is_view
 from koila._capture.recorder import RecordedTensor, assign, current, holders_of, record
 from koila._capture.values import Value
 from koila._execute import executor
 from koila._execute.overwritten import settle_readers
-from koila._lazy.dispatch import call, compute, handle
+from koila._lazy.dispatch import call, compute, handle, handlers
 
 __all__: list[str] = []
 
@@ -63,19 +64,19 @@ def _detach(func: Any, args: Any, kwargs: Any) -> Any:
     value = current(target)
     if _is_of_program(value) and not (value.meta.requires_grad or is_view(value)):
         return target
-    others = (other for other in value.group.list_members() if other is not value)
+    members = value.group.list_members()
+    held = (other for other in members if other is not value and other.is_held())
     # A write to a view of it takes what is left of its graph from the view.
-    is_seen = any(other.meta.requires_grad and other.is_held() for other in others)
-    if is_seen or not _is_of_program(value):
+    others = [other for other in held if other.meta.requires_grad]
+    if not value.is_renamed and (others or not _is_of_program(value)):
+        executor.materialize([value, *others], find_frames(), "detach_()")
         _prepare(value)
         compute(func, args, kwargs)
         current(target)
         return target
     if is_view(value) or _has_hooks(value):
         return call(func, args, kwargs)  # PyTorch raises of views
-    made = record(Tensor.detach, args, kwargs)
-    assert isinstance(made, RecordedTensor)
-    return _rename(value, made, target)
+    return _rename(value, handlers[Tensor.detach](Tensor.detach, (target,), {}), target)
 
 
 def _is_of_program(value: Value) -> bool:
