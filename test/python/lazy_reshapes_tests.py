@@ -235,6 +235,64 @@ def detached_twice(head, x):
     return [*finish(head, loss), first.sum().item(), second.sum().item()]
 
 
+def flags_of(*tensors):
+    return [float(tensor.requires_grad) for tensor in tensors]
+
+
+def write_with_a_graph(head, x):
+    """To a tensor that was read, of which there is a view that was read."""
+    y = x[..., :3] * 2
+    view, turned = y.narrow(0, 0, 4), y.transpose(0, 1)
+    y.sum().item()
+    y.add_(head(x))
+    loss = y.cos().sum() + view.sin().sum() + turned.square().mean()
+    return [*flags_of(y, view, turned), *finish(head, loss), y.sum().item(), view.sum().item()]
+
+
+def write_to_a_view_with_a_graph(head, x):
+    y = x[..., :3] * 2
+    detached = y.detach()
+    y.sum().item()
+    view = y.narrow(0, 0, 4)
+    view.add_(head(x)[:4])
+    loss = y.cos().sum() + view.sin().sum() + detached.square().mean()
+    return [*flags_of(y, view, detached), *finish(head, loss), detached.sum().item()]
+
+
+def copy_then_write(head, x):
+    """The copy, which is written to as well, has to be made before the write."""
+    y, out = x * 2, head(x)
+    out.sum().item()
+    copied = y.clone()
+    copied.mul_(0.5)
+    y.narrow(1, 0, 2).mul_(3)
+    loss = out.cos().sum() + (y * copied).sin().sum()
+    return [*finish(head, loss), y.sum().item(), copied.sum().item()]
+
+
+def detach_what_others_see(head, x):
+    out, y = head(x) * 1, x * 2
+    view, copied = out.narrow(1, 0, 2), out.detach()
+    turned = y.transpose(0, 1)
+    y.sum().item()
+    y.detach_()
+    out.detach_()
+    out.mul_(3)
+    y.mul_(2)
+    loss = head(x).sum() + out.cos().sum() + view.sin().sum() + turned.sum() + copied.sum()
+    return [*flags_of(out, view, copied), *finish(head, loss), view.sum().item()]
+
+
+def write_what_is_freed(head, x):
+    out, y = head(x) * 1, x[..., :3] * 2
+    with torch.no_grad():
+        y.add_(out)
+    turned = y.transpose(0, 1)
+    turned.mul_(0.5)
+    finish(head, (out * y).cos().sum())
+    return [*flags_of(out, y, turned), (out * y).sum().item(), (y + 1).sum().item()]
+
+
 class Views(Case):
     """Writes to memory that several tensors look at, some of which were read."""
 
@@ -258,16 +316,42 @@ class Views(Case):
         for through in (False, True):
             self.compare(functools.partial(logged, through=through))
 
-    def test_gradients_are_refused(self):
-        """Which PyTorch gives the view, too."""
+    def test_views_get_a_gradient(self):
+        for write in (write_with_a_graph, write_to_a_view_with_a_graph):
+            self.compare(write)
+
+    def test_a_call_that_reads_what_was_there(self):
+        self.compare(copy_then_write)
+
+    def test_detached_in_place(self):
+        self.compare(detach_what_others_see)
+
+    def test_a_write_under_no_grad_whose_reads_are_freed(self):
+        self.compare(write_what_is_freed)
+
+    def test_arrays_of_a_part(self):
+        """Of memory that has to be computed again, where the whole of it is not there."""
         for budget in BUDGETS:
             head, x = make(budget)
-            y = x[..., :3] * 2
-            view = y.narrow(0, 0, 4)
+            kept = (head(x) * 1).transpose(0, 1)
+            array = kept[1:].detach().numpy()
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", koila.KoilaWarning)
+                with self.assertRaisesRegex(koila.KoilaError, "NumPy array of a part"):
+                    kept.mul_(2)
+            del array
+            kept.mul_(2)
+
+    def test_the_same_object(self):
+        for budget in BUDGETS:
+            head, x = make(budget)
+            out = head(x)
+            self.assertIs(out.contiguous(), out)
+            self.assertIs(out.double(), out)
+            self.assertIsNot(out.transpose(0, 1).contiguous(), out)
+            y = x * 2
             y.sum().item()
-            with self.assertRaisesRegex(koila.KoilaError, "cannot be written to with a gradient"):
-                y.add_(head(x))
-            self.assertTrue(torch.equal(view.run(), y.run()[:4]))
+            self.assertIs(torch.relu_(y), y)
 
 
 class Normalised(nn.Module):

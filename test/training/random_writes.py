@@ -250,7 +250,9 @@ def main() -> None:
     for what, count in refusals.most_common():
         print(f"{count:5}  refused: {what}")
     words = ", ".join(f"{verdicts[kind]} {kind}" for kind in ("equal", "refused", "failed"))
-    print(f"{programs} programs, {sum(verdicts.values())} runs: {words}; the control differs at each")
+    print(
+        f"{programs} programs, {sum(verdicts.values())} runs: {words}; the control differs at each"
+    )
     if not verdicts["equal"]:
         problems.append("no program was compared")
     conclude("random_writes.py", start, problems)

@@ -253,7 +253,7 @@ class Program:
                 # PyTorch takes a view of what was written to with a graph for a leaf until
                 # somebody asks, and may refuse to be asked.
                 with contextlib.suppress(RuntimeError):
-                    _ = entries[index].grad_fn
+                    _ = getattr(entries[index], "grad_fn", None)
             args, kwargs = node.call.fill(entries)
             entries.clear()
             casts.before(node.call)

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from koila._capture.batch_int import BatchInt
 from koila._capture.dispatch_cache import find_call, meta_of, takes_float
-from koila._capture.frames import find_frames, location_of
+from koila._capture.frames import find_frames
 from koila._capture.graphs import Graph
 from koila._capture.memory import Aliases
 from koila._capture.thread_recordings import recording
@@ -32,7 +32,6 @@ from koila._capture.values import (
     is_open,
     rebuild,
 )
-from koila._errors import KoilaError
 
 __all__ = [
     "RecordedTensor",
@@ -221,7 +220,8 @@ class _Arguments:
         kind = type(item)
         if kind is _face:
             value = current(item)
-            if self.numbers and value.node is not None and value.seen is not None:
+            is_seen = value.node is not None and value.seen is not None
+            if self.numbers and is_seen and not value.lent:
                 value, self.used = _as_number(value), True
             self.inputs.append(value)
             self.metas.append(value.meta)

@@ -403,9 +403,8 @@ class Value:
             group, seen = value.group, value.seen
             write = group.last_write
             written = write is not None and not write.done
-            if (
-                seen is not None
-                and not (value.meta.requires_grad or written or value._is_looked_at())
+            if seen is not None and not (
+                value.meta.requires_grad or written or value._is_looked_at()
             ):
                 # Calls that read it take the number.
                 value.join(Group(False))
@@ -443,9 +442,9 @@ class Value:
                 self.tensor, self.seen = seen, None
                 self.group.external |= self.lent
                 self.group.is_there = True
-                self._leave_writes()
+                self.leave_writes()
 
-    def _leave_writes(self) -> None:
+    def leave_writes(self) -> None:
         """A write to it that has not run is in what was seen. Once all is known that looks at
         the memory, there is nothing left to run."""
         write = self.group.last_write

@@ -30,7 +30,7 @@ from koila._compiler import Compiled
 from koila._errors import BudgetError, CompileError, KoilaError
 from koila._execute.cuts import find_cut, make_gradients, weigh
 from koila._execute.errors import as_eager
-from koila._execute.numpy_memory import check_lent
+from koila._execute.numpy_memory import check_lent, is_lent_whole
 from koila._execute.views import find_shared, has_base_in, settle_views
 from koila._interrupt import held_back
 from koila._plan.planner import Run, start
@@ -332,8 +332,16 @@ def settle_lent(value: Value) -> None:
         return
     if value.seen is not None and not is_as_recorded(value):
         value.free_graph()
-    else:
-        materialize([value], find_frames(), "a write that a NumPy array sees")
+        return
+    frames = find_frames()
+    if not is_lent_whole(value):
+        raise KoilaError(
+            "the program has a NumPy array of a part of a tensor that is written to, and the "
+            "tensor has to be computed again",
+            location_of(frames),
+            ("take the array of a copy, as of .clone()",),
+        )
+    materialize([value], frames, "a write that a NumPy array sees")
 
 
 def _start_with_graph(program: Program, values: list[Value], frames: Frames) -> Run:
@@ -358,6 +366,8 @@ def _expose(value: Value) -> None:
     tensor = value.tensor
     assert tensor is not None
     if not value.freed:
+        if value.version is None:
+            recording.watched.add(tensor, value)
         value.version = None if tensor.is_inference() else tensor._version
     value.group.external = True
 

@@ -566,6 +566,19 @@ def _free(value: Value, nodes: list[Node] | None = None) -> None:
             for leaf in gradient_closure(other)[1]
         ):
             other.free_graph()
+    # Nor can a write be made again that reads some of it.
+    for other in recording.list_held():
+        if other.seen is not None and is_open(other) and _reads_freed(closure([other])):
+            other.leave_writes()
+
+
+def _reads_freed(nodes: list[Node]) -> bool:
+    return any(
+        entry.tensor is None and entry.node is None
+        for node in nodes
+        for entry in node.inputs
+        if isinstance(entry, Value)
+    )
 
 
 @outside

@@ -20,7 +20,7 @@ from koila._capture.thread_recordings import recording
 from koila._capture.values import Node, Value, checksum_of, is_open
 from koila._errors import KoilaError
 
-__all__ = ["check_lent", "lend"]
+__all__ = ["check_lent", "is_lent_whole", "lend"]
 
 
 class _Lent:
@@ -61,6 +61,16 @@ def lend(value: Value, tensor: Tensor, array: Any, frames: Frames) -> None:
             if base is not None and base.index == memory[1]:
                 base.lent = True  # it will be computed into the same memory
         recording.lent.append(_Lent(memory[0], tensor, array, frames))
+
+
+def is_lent_whole(value: Value) -> bool:
+    """Whether all of the memory is known that arrays have a part of, so that what makes it
+    again can put it there."""
+    memory = Aliases().of(value)
+    if not isinstance(memory, tuple):
+        return True
+    bases = [base for reference in memory[0].outputs if (base := reference()) is not None]
+    return any(base.index == memory[1] and base.lent and base.seen is not None for base in bases)
 
 
 def check_lent(nodes: Iterable[Node]) -> None:

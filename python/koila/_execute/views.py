@@ -14,7 +14,7 @@ from koila._capture.recorder import known
 from koila._capture.thread_recordings import recording
 from koila._capture.values import Node, Value, is_open
 
-__all__ = ["find_shared", "has_base_in", "settle_views"]
+__all__ = ["find_held_base", "find_shared", "has_base_in", "settle_views"]
 
 
 def find_shared(value: Value) -> Value:
@@ -34,6 +34,11 @@ def find_shared(value: Value) -> Value:
 def has_base_in(value: Value, computed: set[Value]) -> bool:
     """Whether it is a view of one of these, or of what is there."""
     return any(base in computed or not is_open(base) for base in _bases_of(value))
+
+
+def find_held_base(value: Value) -> Value:
+    """What the program has of the memory that a view is one of, as much as it has of it."""
+    return [value, *(base for base in _bases_of(value) if base.is_held())][-1]
 
 
 def settle_views(settle: Callable[[Value, Tensor], None], anew: bool = False) -> None:

@@ -10,7 +10,13 @@ from torch import Tensor
 
 from koila._capture import inspection
 from koila._capture.frames import find_frames, location_of
-from koila._capture.recorder import RecordedTensor, make_watched_leaf, set_face, wrap
+from koila._capture.recorder import (
+    RecordedTensor,
+    current,
+    make_watched_leaf,
+    set_face,
+    wrap,
+)
 from koila._capture.values import Origin
 from koila._errors import KoilaError
 from koila._execute import executor
@@ -99,7 +105,7 @@ class LazyTensor(RecordedTensor):
         """The computed tensor, with its graph if it requires a gradient; of a
         batch the samples from ``partial[0]`` to before ``partial[1]``."""
         info = None if partial is None else self.batch()
-        tensor = executor.materialize([self._value], find_frames(), "run()")[0]
+        tensor = executor.materialize([current(self)], find_frames(), "run()")[0]
         if partial is None or info is None:
             return tensor
         low, high, _ = slice(*partial).indices(info.value)

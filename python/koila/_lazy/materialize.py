@@ -25,6 +25,7 @@ from koila._capture.recorder import (
 from koila._capture.values import GradientHook, Value, append_weakly, is_open
 from koila._execute import executor, gradients
 from koila._execute.numpy_memory import lend
+from koila._execute.views import find_held_base
 from koila._lazy.dispatch import call, compute, handle, handlers, replace, unwrap
 from koila._lazy.recorded_node import find_node
 from koila._lazy.rows import is_over_samples, take_rows
@@ -378,6 +379,7 @@ def _show(func: Any, args: Any, kwargs: Any) -> Any:
     frames = find_frames()
     if is_array:
         _finish_write(found[0], frames)
+        gradients.look([find_held_base(found[0])], frames)
     tensors = iter(gradients.look(found, frames))
     args, kwargs = replace(args, tensors), replace(kwargs, tensors)
     if func is Tensor.__repr__ and found[0].meta.requires_grad and not args[0].requires_grad:
