@@ -333,7 +333,8 @@ def record(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, An
         if any(meta.requires_grad for meta in call.metas):
             _free_graphs(made)
         return made
-    if call.same == (0,) and not call.writes and type(args[0]) is _face:
+    is_same = call.same == (0,) and type(call.result) is Slot and not call.writes
+    if is_same and args and type(args[0]) is _face:
         return args[0]  # as contiguous() returns what is contiguous
     external = [inputs[index] for index in call.writes if inputs[index].group.external]
     if external and not _may_defer(call, external):

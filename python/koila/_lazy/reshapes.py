@@ -8,10 +8,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from koila._capture.frames import find_frames
+from koila._capture.frames import find_frames, location_of
 from koila._capture.memory import is_view
 from koila._capture.recorder import RecordedTensor, assign, current, holders_of, record
-from koila._capture.values import Value
+from koila._capture.values import Value, detaching
+from koila._errors import KoilaError
 from koila._execute import executor
 from koila._execute.overwritten import settle_readers
 from koila._lazy.dispatch import call, compute, handle, handlers
@@ -65,7 +66,14 @@ def _detach(func: Any, args: Any, kwargs: Any) -> Any:
     if _is_of_program(value) and not (value.meta.requires_grad or is_view(value)):
         return target
     members = value.group.list_members()
-    held = (other for other in members if other is not value and other.is_held())
+    held = [other for other in members if other is not value and other.is_held()]
+    if value.is_renamed and any(map(_is_without_graph, held)):
+        raise KoilaError(
+            "a tensor that has another shape since a call in place, and of which the program holds "
+            "a view of no_grad(), cannot be detached in place",
+            location_of(find_frames()),
+            ("use detach() in the place of detach_()",),
+        )
     # A write to a view of it takes what is left of its graph from the view.
     others = [other for other in held if other.meta.requires_grad]
     if not value.is_renamed and (others or not _is_of_program(value)):
@@ -82,6 +90,13 @@ def _detach(func: Any, args: Any, kwargs: Any) -> Any:
 def _is_of_program(value: Value) -> bool:
     """Whether a recorded call has made it. What is the memory of others keeps its tensor."""
     return value.node is not None or not value.group.external
+
+
+def _is_without_graph(value: Value) -> bool:
+    """Whether it is a view that no_grad() has made, to which PyTorch lets nobody write with
+    a graph while its base has one."""
+    node = value.node
+    return node is not None and not node.call.grad and node.call.function not in detaching
 
 
 def _has_hooks(value: Value) -> bool:
