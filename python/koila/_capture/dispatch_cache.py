@@ -23,6 +23,7 @@ from torch.autograd.graph import saved_tensors_hooks
 
 from koila._capture.batch_int import BatchInt
 from koila._capture.dispatch_mode import DispatchMode
+from koila._capture.result_strides import correct_strides
 from koila._capture.stand_ins import find_stand_in, is_selection
 from koila._capture.values import Call, Meta, Slot, Value, collect, rebuild
 from koila._interrupt import import_whole
@@ -425,6 +426,7 @@ def _observe(
     after = [_make_meta(tensor) for tensor in found]
     if on_meta:
         after = [meta._replace(device=torch.device("cpu")) for meta in after]
+    after = correct_strides(function, entries, after)
     names = tuple(
         None if tensor.grad_fn is None else str(tensor.grad_fn.name()) for tensor in found
     )

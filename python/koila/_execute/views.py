@@ -28,7 +28,7 @@ def find_shared(value: Value) -> Value:
     if not any(other.node is not None and other.is_held() for other in others):
         return value
     *_, base = [value, *_bases_of(value)]
-    return value if known(base) is not None or base.meta.requires_grad else base
+    return value if _known(base) is not None or base.meta.requires_grad else base
 
 
 def has_base_in(value: Value, computed: set[Value]) -> bool:
@@ -70,7 +70,12 @@ def _bases_of(value: Value) -> Iterator[Value]:
     base = _base_of(value)
     while base is not None:
         yield base
-        base = None if known(base) is not None else _base_of(base)
+        base = None if _known(base) is not None else _base_of(base)
+
+
+def _known(base: Value) -> Tensor | None:
+    """What was seen of what nobody holds any more may be the memory of before."""
+    return known(base) if base.is_held() or not is_open(base) else None
 
 
 def _base_of(value: Value) -> Value | None:
@@ -128,7 +133,7 @@ def _make_view(value: Value, made: dict[Node, list[Tensor]]) -> Tensor | None:
     if base is None or node is None:
         return None
     if node not in made:
-        tensor = known(base)
+        tensor = _known(base)
         if tensor is None:
             tensor = _make_view(base, made)
         elif is_open(base) or value.meta.requires_grad:
