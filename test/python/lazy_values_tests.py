@@ -5,6 +5,7 @@ The public names of koila 0.1.1, and what it got wrong outside of training.
 
 import collections
 import inspect
+import itertools
 import os
 import subprocess
 import sys
@@ -15,7 +16,7 @@ import warnings
 import numpy
 import torch
 from torch import nn
-from torch.nn import functional as F  # noqa: F401  read by the expressions below
+from torch.nn import functional as F
 
 import koila
 from koila._lazy import scripts as scripts_module
@@ -502,6 +503,85 @@ class Values(unittest.TestCase):
                 if not fits:
                     self.assertIn("runs whole, and needs 2.00 MiB of 1.00 MiB", texts[0])
                 scripts_module._announced.clear()
+
+
+class UnknownCalls(unittest.TestCase):
+    """Calls that read data to know what they compute run past every plan."""
+
+    def run_network(self, budget, packed):
+        torch.manual_seed(0)
+        network, x = nn.LSTM(24, 24, batch_first=True), torch.randn(16, 40, 24)
+        lengths = torch.arange(40, 24, -1)
+        with torch.no_grad(), warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            x = x if budget is None else koila.lazy(x, batch=0, budget=budget)
+            if packed:
+                x = nn.utils.rnn.pack_padded_sequence(x, lengths, batch_first=True)
+            _, (h, _) = network(x)
+            found = h[-1].sum(1).tolist()
+        return found, [str(entry.message) for entry in caught]
+
+    def test_what_takes_more_is_told(self):
+        for packed in (True, False):
+            wanted, _ = self.run_network(None, packed)
+            for budget, is_small in (("300KiB", True), ("1GiB", False)):
+                with self.subTest(packed=packed, budget=budget):
+                    found, texts = self.run_network(budget, packed)
+                    self.assertTrue(numpy.allclose(found, wanted, rtol=1e-5))
+                    told = [text for text in texts if "'lstm' depends on data" in text]
+                    self.assertEqual(len(told), 1 if packed and is_small else 0)
+                    if told:
+                        self.assertRegex(told[0], r"took [\d.]+ KiB of 300\.00 KiB")
+
+
+class Strides(unittest.TestCase):
+    """Results lie in memory as those of PyTorch's kernels, in whose order masks are drawn."""
+
+    calls = (
+        ("F.batch_norm(x, None, None, None, None, True)", 3),
+        ("F.batch_norm(x, x.new_zeros(4), x.new_ones(4))", 4),
+        ("F.batch_norm(x, None, None, None, None, True)", 2),
+        ("F.one_hot((x > 0).long(), 2)", 3),
+        ("F.max_pool1d(x, 2)", 3),
+        ("torch.channel_shuffle(x, 2)", 4),
+        ("torch.roll(x, 1, 3)", 4),
+        ("F.instance_norm(x)", 4),
+        ("F.group_norm(x, 2)", 4),
+        ("F.conv2d(x, x.new_ones(5, 4, 3, 3))", 4),
+        ("F.layer_norm(x, (8,))", 3),
+        ("F.linear(x, x.new_ones(5, 8))", 3),
+    )
+
+    def test_every_order(self):
+        shapes = {2: (6, 4), 3: (6, 4, 8), 4: (6, 4, 8, 10)}
+        for call, rank in self.calls:
+            for order in itertools.permutations(range(rank)):
+                with self.subTest(call=call, order=order):
+                    shape = shapes[rank]
+                    x = torch.randn([shape[dim] for dim in order])
+                    x = x.permute([order.index(dim) for dim in range(rank)])
+                    wanted = eval(call)
+                    plain, x = x, koila.lazy(x, batch=0, budget="1GiB")
+                    found = eval(call)
+                    del plain
+                    self.assertEqual(found.stride(), wanted.stride())
+                    self.assertEqual(found.run().stride(), wanted.stride())
+
+    def test_masks_behind_a_norm(self):
+        torch.manual_seed(0)
+        norm, x = nn.BatchNorm1d(4), torch.randn(13, 5, 4)
+
+        def run(x):
+            torch.manual_seed(1)
+            return F.dropout(norm(x.transpose(1, 2)), 0.5).transpose(1, 2).detach()
+
+        wanted = run(x)
+        self.assertGreater(int((wanted == 0).sum()), 50)
+        for budget in ("1500B", "1GiB"):
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", koila.KoilaWarning)
+                found = run(koila.lazy(x, batch=0, budget=budget)).run()
+            torch.testing.assert_close(found, wanted)
 
 
 class NothingRuns:

@@ -7,12 +7,12 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch.nn import functional as F
 from torch._prims_common import (
     make_channels_last_strides_for,
     make_contiguous_strides_for,
     suggest_memory_format,
 )
+from torch.nn import functional as F
 
 from koila._capture.values import Meta
 

@@ -25,6 +25,7 @@ from koila._capture.written_tensors import adopt
 from koila._execute import executor
 from koila._execute.overwritten import settle_readers
 from koila._lazy.scripts import check_script
+from koila._lazy.unknown_calls import check_call
 
 __all__ = [
     "aliases",
@@ -85,7 +86,7 @@ def call(func: Any, args: Any, kwargs: Any) -> Any:
             settle_readers(made.inputs[index])
             executor.expose_memory(made.inputs[index])
         return compute(func, args, kwargs)
-    return compute(func, args, kwargs)
+    return compute(check_call(func, args, kwargs), args, kwargs)
 
 
 def compute(func: Any, args: Any, kwargs: Any) -> Any:
