@@ -73,9 +73,39 @@ static Workspace getPeak(const Geometry &g, const Kernel &kernel,
 // Bounds
 //===----------------------------------------------------------------------===//
 
+/// Whether depthwise images go to jit_dw, in blocks of sixteen channels, or to
+/// gemm with columns of one channel. (Of rows of channels, gemm has all of
+/// them.) Source: cpu_convolution_list.cpp, and what ONEDNN_VERBOSE shows.
+static bool isByChannels(const Geometry &g, bool channelsLast) {
+  constexpr int64_t kWidest = 3; // of jit_dw, for gradients of weights
+  return g.isDepthwise() && !g.isVolume &&
+         (!channelsLast ||
+          (!g.isDilated() && g.kernelH <= kWidest && g.kernelW <= kWidest &&
+           g.strideH <= g.kernelH && g.strideW <= g.kernelW));
+}
+
+static Kernel boundDepthwise(const Geometry &g) {
+  int64_t channels = roundUp(g.groups, 16), kernel = g.kernelArea();
+  int64_t columns = kernel * std::max(g.outputArea(), g.inputArea());
+  int64_t sums = 16 * (g.outputArea() + g.inputArea());
+  Kernel bound;
+  bound.isBlocked = true;
+  bound.exact = false;
+  bound.source = blockBytes(g.batch, g.groups, g.inputArea());
+  bound.result = blockBytes(g.batch, g.groups, g.outputArea());
+  bound.weight = channels * kernel * HalfBytes;
+  bound.scratchpad =
+      g.threads * ((HalfBytes + FloatBytes) * columns +
+                   FloatBytes * (sums + channels * (kernel + 1)) + 2 * Page) +
+      2 * bound.weight + FloatBytes * channels + 2 * Page;
+  return bound;
+}
+
 /// What any kernel may hold: copies in blocks, the weight in the widest ones,
 /// the input with its padding, columns, sums, and lists of products.
-static Kernel boundKernel(const Geometry &g) {
+static Kernel boundKernel(const Geometry &g, bool channelsLast) {
+  if (isByChannels(g, channelsLast))
+    return boundDepthwise(g);
   int64_t outputs =
       roundUp(g.groupOutput, std::min<int64_t>(64, roundUp(g.groupOutput, 16)));
   int64_t inputs = roundUp(g.groupInput, 32), kernel = g.kernelArea();
@@ -202,7 +232,7 @@ depthwise(const Geometry &g, const HalfKernels &kernels, bool channelsLast) {
 static Kernel forwardKernel(const Geometry &g, const HalfKernels &kernels,
                             bool channelsLast) {
   if (isInnerProduct(g))
-    return boundKernel(g);
+    return boundKernel(g, channelsLast);
   if (auto found = depthwise(g, kernels, channelsLast))
     return *found;
   if (auto found = tiled(g, kernels, false))
@@ -212,7 +242,7 @@ static Kernel forwardKernel(const Geometry &g, const HalfKernels &kernels,
   auto found = vectored(g, kernels, false, channelsLast);
   if (found && isSure)
     return *found;
-  return boundKernel(g);
+  return boundKernel(g, channelsLast);
 }
 
 Workspace conv::halfConvolution(const Geometry &g, const HalfKernels &kernels,
@@ -272,7 +302,7 @@ tiledDirect(const Geometry &g, const HalfKernels &kernels, bool isOperator) {
 static Kernel gradientKernel(const Geometry &g, const HalfKernels &kernels,
                              bool channelsLast) {
   if (g.isStrided() == false && isInnerProduct(transposed(g)))
-    return boundKernel(g);
+    return boundKernel(g, channelsLast);
   if (auto turned = turnKernel(g))
     if (auto found = tiled(*turned, kernels, true)) {
       found->scratchpad = booked(found->scratchpad);
@@ -291,7 +321,7 @@ static Kernel gradientKernel(const Geometry &g, const HalfKernels &kernels,
   if (kernels.hasVectors)
     if (auto found = findHalfStrided(g, withoutTiles(kernels)))
       return Kernel(*found);
-  return boundKernel(g);
+  return boundKernel(g, channelsLast);
 }
 
 Workspace conv::halfTransposed(const Geometry &g, const HalfKernels &kernels,
@@ -328,7 +358,7 @@ Workspace conv::halfTransposed(const Geometry &g, const HalfKernels &kernels,
   }
   if (!kernel) {
     // Any kernel, with sums of the result if there is a bias.
-    kernel = boundKernel(g);
+    kernel = boundKernel(g, channelsLast);
     kernel->scratchpad +=
         2 * FloatBytes *
         blockBytes(g.batch, g.outputChannels(), g.outputArea());
@@ -349,11 +379,16 @@ weightKernel(const Geometry &g, const HalfKernels &kernels, bool channelsLast) {
   // The reference reads tensors as they are.
   if (kernels.isFloat16 && !kernels.hasTiles && isSure)
     return {0, 0, g.weightBytes(), 0, true};
-  Kernel bound = boundKernel(g);
+  Kernel bound = boundKernel(g, channelsLast);
   WeightGradient found;
   found.exact = false;
   found.source = bound.source;
   found.gradient = bound.result;
+  if (isByChannels(g, channelsLast)) {
+    found.weight = bound.weight;
+    found.scratchpad = bound.scratchpad;
+    return found;
+  }
   int64_t kernel = g.kernelArea();
   int64_t weight = g.groups * roundUp(g.groupOutput, 16) *
                    roundUp(g.groupInput, 32) * kernel;
