@@ -96,6 +96,32 @@ TEST(HalfConvTest, FewPixelsAreABound) {
 }
 
 // PyTorch's own kernels: a bound.
+TEST(HalfConvTest, DepthwiseGradientsAreATightBound) {
+  const WorkspaceTarget own = {1, "avx512_core_bf16", 48 << 10, 2 << 20};
+  struct Measured {
+    int64_t samples, channels, side, kernel;
+    bool isRows;
+    int64_t bytes;
+  };
+  for (const Measured &call : {Measured{24, 48, 16, 3, false, 1772192},
+                               {24, 48, 16, 3, true, 592544},
+                               {24, 48, 16, 5, false, 1182048},
+                               {4, 40, 16, 3, false, 281248},
+                               {1, 48, 16, 3, false, 76448}}) {
+    ConvolutionShape shape = makeShape(
+        {call.samples, call.channels, call.side, call.side},
+        {call.channels, 1, call.kernel, call.kernel}, 1, call.kernel / 2);
+    shape.groups = call.channels;
+    shape.weightLayout = both;
+    if (call.isRows)
+      shape.inputLayout = rows;
+    Workspace found = convolutionBackwardWorkspace(shape, own, true, true);
+    EXPECT_FALSE(found.exact);
+    EXPECT_GE(found.bytes, call.bytes);
+    EXPECT_LE(found.bytes, 2 * call.bytes + (256 << 10));
+  }
+}
+
 TEST(HalfConvTest, WithoutInstructionsForTheTypeIsABound) {
   ConvolutionShape shape = makeShape({2, 16, 8, 8}, {16, 16, 3, 3}, 1, 1);
   shape.isFloat16 = true;

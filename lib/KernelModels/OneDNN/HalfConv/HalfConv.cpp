@@ -385,6 +385,8 @@ weightKernel(const Geometry &g, const HalfKernels &kernels, bool channelsLast) {
   found.source = bound.source;
   found.gradient = bound.result;
   if (isByChannels(g, channelsLast)) {
+    if (channelsLast) // jit_dw reads rows as they are.
+      found.source = found.gradient = 0;
     found.weight = bound.weight;
     found.scratchpad = bound.scratchpad;
     return found;
