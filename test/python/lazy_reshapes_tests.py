@@ -341,6 +341,9 @@ class Views(Case):
                     kept.mul_(2)
             del array
             kept.mul_(2)
+            plain, x = make()
+            wanted = (plain(x) * 1).transpose(0, 1) * 2
+            torch.testing.assert_close(kept.run().detach(), wanted.detach())
 
     def test_the_same_object(self):
         for budget in BUDGETS:

@@ -19,7 +19,7 @@ from torch import nn
 from torch.nn import functional as F
 
 import koila
-from koila._lazy import scripts as scripts_module
+from koila._lazy import limits
 from koila._plan import planner
 
 
@@ -502,7 +502,7 @@ class Values(unittest.TestCase):
                 self.assertEqual(fits, not texts, texts)
                 if not fits:
                     self.assertIn("runs whole, and needs 2.00 MiB of 1.00 MiB", texts[0])
-                scripts_module._announced.clear()
+                limits._announced.clear()
 
 
 class UnknownCalls(unittest.TestCase):

@@ -44,8 +44,8 @@ def _is_written_before(value: Value, given: Value) -> bool:
 
 
 def _last_open_write(value: Value) -> int:
-    write = value.group.last_write
-    return -1 if write is None or write.done else write.seq
+    write = value.group.open_write()
+    return -1 if write is None else write.seq
 
 
 class _Closure:

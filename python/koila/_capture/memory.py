@@ -6,27 +6,50 @@ number: others do not see what is written to it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from koila._capture.values import Group, Node, Value, detaching
 
-__all__ = ["Aliases", "is_view", "written_by"]
+__all__ = ["Aliases", "find_maker", "is_view", "written_by"]
 
 
 def written_by(node: Node) -> list[Value]:
     return [node.inputs[index] for index in node.call.writes] if node.call.writes else []
 
 
+def _names_of(value: Value) -> Iterator[Value]:
+    """A tensor, and what it was before each write to it."""
+    yield value
+    while value.node is not None and not value.node.done:
+        same = value.node.call.same[value.index]
+        if same is None:
+            return
+        value = value.node.inputs[same]
+        yield value
+
+
+def find_maker(value: Value) -> tuple[Node, int] | None:
+    """The call that has made a tensor, and its place among the results, however often it was
+    written to since; None of what is there."""
+    *_, first = _names_of(value)
+    if first.node is None or first.node.done:
+        return None
+    return first.node, first.index
+
+
 def is_view(value: Value) -> bool:
     """Whether it is a view to PyTorch, which cannot be detached in place."""
-    while not value.is_renamed and value.node is not None and not value.node.done:
-        call = value.node.call
-        same = call.same[value.index]
-        if call.function in detaching or same is None:
-            return call.function not in detaching and call.shares[value.index] is not None
-        value = value.node.inputs[same]
-    return not value.is_renamed and value.tensor is not None and value.tensor._is_view()
+    for each in _names_of(value):
+        if each.is_renamed:
+            return False
+        if each.node is not None and not each.node.done and each.node.call.function in detaching:
+            return False
+    maker = find_maker(value)
+    if maker is not None:
+        return maker[0].call.shares[maker[1]] is not None
+    *_, first = _names_of(value)
+    return first.tensor is not None and first.tensor._is_view()
 
 
 class Aliases:

@@ -273,8 +273,8 @@ class Program:
                         graph.end_in(tensors[value.index])
                         # A hook that was registered after a write is one of what
                         # is there then.
-                        write = value.group.last_write
-                        waits = write is not None and not write.done and write is not node
+                        write = value.group.open_write()
+                        waits = write is not None and write is not node
                         for hook in value.hooks:
                             if waits and write is not None:
                                 late.setdefault(write, []).append((hook, tensors[value.index]))

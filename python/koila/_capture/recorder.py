@@ -366,8 +366,8 @@ def _append(call: Call, inputs: list[Any]) -> Any:
         if type(entry) is not Value:
             continue
         group = entry.group
-        if group.last_write is not None and not group.last_write.done:
-            deps.append(group.last_write)
+        if (write := group.open_write()) is not None:
+            deps.append(write)
         if index in call.writes:
             deps += group.open_readers()
             group.readers.clear()

@@ -95,6 +95,11 @@ class Group:
         self.readers: list[weakref.ref[Node]] = []  # since the last write
         self.members: list[weakref.ref[Value]] = []
 
+    def open_write(self) -> Node | None:
+        """The write that this memory is to see and that has not run."""
+        write = self.last_write
+        return None if write is None or write.done else write
+
     def open_readers(self) -> list[Node]:
         """Nodes that must read before the next write."""
         found = [reference() for reference in self.readers]
@@ -113,7 +118,7 @@ class Group:
 
     def settle_seen(self) -> None:
         """Without a graph to be computed, what was seen is what there is."""
-        if (self.last_write is not None and not self.last_write.done) or self.has_graph():
+        if self.open_write() is not None or self.has_graph():
             return
         for value in self.list_members():
             seen = value.seen
@@ -381,8 +386,8 @@ class Value:
         to be differentiated needs the graph."""
         if self.seen is None or (graph and self.meta.requires_grad):
             return False
-        write = self.group.last_write
-        if write is None or write.done:
+        write = self.group.open_write()
+        if write is None:
             return True
         # In a run for good others see what is written.
         return not graph and (node is None or node.seq > write.seq)
@@ -401,8 +406,7 @@ class Value:
             if value is None or value.node is None or value.is_held():
                 return
             group, seen = value.group, value.seen
-            write = group.last_write
-            written = write is not None and not write.done
+            written = group.open_write() is not None
             if seen is not None and not (
                 value.meta.requires_grad or written or value._is_looked_at()
             ):
@@ -447,8 +451,7 @@ class Value:
     def leave_writes(self) -> None:
         """A write to it that has not run is in what was seen. Once all is known that looks at
         the memory, there is nothing left to run."""
-        write = self.group.last_write
-        if write is None or write.done:
+        if self.group.open_write() is None:
             return
         held = [other for other in self.group.list_members() if other is self or other.is_held()]
         if any(other.meta.requires_grad and not other.freed for other in held):
@@ -485,8 +488,7 @@ _LASTING = (
 
 def is_open(value: Value) -> bool:
     """Whether something has to run before the tensor is there."""
-    write = value.group.last_write
-    return value.tensor is None or (write is not None and not write.done)
+    return value.tensor is None or value.group.open_write() is not None
 
 
 @dataclass(eq=False)

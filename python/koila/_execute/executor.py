@@ -629,11 +629,11 @@ def call_forward(run: Run, compiled: Compiled) -> list[Tensor]:
 
 def _is_written(value: Value) -> bool:
     """Whether a write to its memory has not run yet, which other tensors see."""
-    write, members = value.group.last_write, value.group.members
-    if write is None or write.done:
+    group = value.group
+    if group.open_write() is None:
         return False
-    others = (other for reference in members if (other := reference()) is not value)
-    return value.group.external or any(other is not None and other.is_held() for other in others)
+    others = (other for other in group.list_members() if other is not value)
+    return group.external or any(other.is_held() for other in others)
 
 
 def settle_results(values: list[Value], results: list[Tensor]) -> None:
@@ -650,8 +650,7 @@ def _settle(value: Value, tensor: Tensor) -> None:
     if value.meta.requires_grad or _is_written(value) or value.group.has_graph():
         value.show(tensor)
         return
-    write = value.group.last_write
-    if write is not None and not write.done:
+    if value.group.open_write() is not None:
         # The write is in what was computed, and nobody else looks at the memory.
         value.part()
     if tensor._is_view() and not (value.is_renamed or is_view(value)):
@@ -673,7 +672,7 @@ def _find_later_writes(nodes: list[Node]) -> list[Node]:
     made = set(nodes)
 
     def is_left(value: Value) -> bool:
-        write = value.group.last_write
+        write = value.group.open_write()
         return value.node not in made or (write is not None and write not in made)
 
     held = [value for value in recording.list_held() if is_left(value)]

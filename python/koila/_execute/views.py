@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from koila._capture.batch_int import BatchInt
+from koila._capture.memory import find_maker
 from koila._capture.recorder import known
 from koila._capture.thread_recordings import recording
 from koila._capture.values import Node, Value, is_open
@@ -22,13 +23,14 @@ def find_shared(value: Value) -> Value:
     are views of the same."""
     group = value.group
     others = (other for other in group.list_members() if other is not value)
-    is_written = group.last_write is not None and not group.last_write.done
-    if value.meta.requires_grad or not value.is_held() or is_written or group.has_graph():
+    if value.meta.requires_grad or not value.is_held():
+        return value
+    if group.open_write() is not None or group.has_graph():
         return value
     if not any(other.node is not None and other.is_held() for other in others):
         return value
     *_, base = [value, *_bases_of(value)]
-    return value if _known(base) is not None or base.meta.requires_grad else base
+    return value if _tensor_of(base) is not None or base.meta.requires_grad else base
 
 
 def has_base_in(value: Value, computed: set[Value]) -> bool:
@@ -70,10 +72,10 @@ def _bases_of(value: Value) -> Iterator[Value]:
     base = _base_of(value)
     while base is not None:
         yield base
-        base = None if _known(base) is not None else _base_of(base)
+        base = None if _tensor_of(base) is not None else _base_of(base)
 
 
-def _known(base: Value) -> Tensor | None:
+def _tensor_of(base: Value) -> Tensor | None:
     """What was seen of what nobody holds any more may be the memory of before."""
     return known(base) if base.is_held() or not is_open(base) else None
 
@@ -91,22 +93,11 @@ def _base_of(value: Value) -> Value | None:
     if base.group is value.group:
         return base
     # What it was made of is another value since a write to both.
-    made = _maker_of(base)
+    made = find_maker(base)
     if made is None:
         return None
     members = value.group.list_members()
-    return next((each for each in members if each.is_held() and _maker_of(each) == made), None)
-
-
-def _maker_of(value: Value) -> tuple[Node | None, int] | None:
-    """The call that has made a tensor, and its place among the results, however often it was
-    written to since."""
-    while value.node is not None and not value.node.done:
-        same = value.node.call.same[value.index]
-        if same is None:
-            return value.node, value.index
-        value = value.node.inputs[same]
-    return None
+    return next((each for each in members if each.is_held() and find_maker(each) == made), None)
 
 
 def _call_of(node: Node, index: int) -> Callable[[Tensor], list[Tensor]]:
@@ -133,7 +124,7 @@ def _make_view(value: Value, made: dict[Node, list[Tensor]]) -> Tensor | None:
     if base is None or node is None:
         return None
     if node not in made:
-        tensor = _known(base)
+        tensor = _tensor_of(base)
         if tensor is None:
             tensor = _make_view(base, made)
         elif is_open(base) or value.meta.requires_grad:

@@ -394,8 +394,8 @@ def _show(func: Any, args: Any, kwargs: Any) -> Any:
 def _finish_write(value: Value, frames: Frames) -> None:
     """An array is memory, in which a write that waits, and runs again with a step, would be
     made twice."""
-    write = value.group.last_write
-    if write is None or write.done or write.writes_outside:
+    write = value.group.open_write()
+    if write is None or write.writes_outside:
         return
     members = value.group.list_members()
     written = [each for each in members if each.meta.requires_grad and each.is_held()]

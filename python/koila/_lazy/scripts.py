@@ -9,21 +9,20 @@ import torch
 
 from koila import memory
 from koila._capture.dispatch_cache import meta_of
-from koila._capture.frames import find_frames, location_of
+from koila._capture.frames import find_frames
 from koila._capture.program_trace import spec_of
 from koila._capture.recorder import find_values
 from koila._capture.thread_locks import tracing
 from koila._capture.values import Value
 from koila._compiler import analyze_script
 from koila._errors import KoilaError
-from koila._plan.announce import Announced, announce
+from koila._lazy.limits import find_limit
 
 __all__ = ["check_script"]
 
 # What was found of programs, of those of late.
 _peaks: dict[Any, int | None] = {}
 _MOST_KNOWN = 64
-_announced: dict[frozenset[int | str], Announced] = {}  # by the budgets
 
 
 def check_script(function: Any, args: Any, kwargs: Any) -> None:
@@ -31,19 +30,17 @@ def check_script(function: Any, args: Any, kwargs: Any) -> None:
     its lazy arguments."""
     values: list[Value] = []
     find_values((args, kwargs), values)
-    origins = [value.source for value in values if value.source is not None]
-    if not origins:
+    limit = find_limit(values)
+    if limit is None:
         return
-    budget = min(memory.budget_bytes(origin.budget, values[0].meta.device) for origin in origins)
     peak = _find_peak(function, args, kwargs)
-    if peak is not None and peak <= budget:
+    if peak is not None and peak <= limit.budget:
         return
     need = "an unknown number of bytes" if peak is None else memory.format_bytes(peak)
-    announce(
+    limit.announce(
         f"a ScriptModule is not recorded: it runs whole, and needs {need} of "
-        f"{memory.format_bytes(budget)}; koila.compile splits its batch",
-        location_of(find_frames()),
-        _announced.setdefault(frozenset(origin.budget for origin in origins), set()),
+        f"{memory.format_bytes(limit.budget)}; koila.compile splits its batch",
+        find_frames(),
     )
 
 

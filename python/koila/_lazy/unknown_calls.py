@@ -9,25 +9,21 @@ from collections.abc import Callable
 from typing import Any
 
 from koila import memory
-from koila._capture.frames import find_frames, location_of
+from koila._capture.frames import find_frames
 from koila._capture.recorder import find_values
 from koila._capture.values import Value
-from koila._plan.announce import Announced, announce
+from koila._lazy.limits import find_limit
 
 __all__ = ["check_call"]
-
-_announced: dict[frozenset[int | str], Announced] = {}  # by the budgets
 
 
 def check_call(function: Any, args: Any, kwargs: Any) -> Callable[..., Any]:
     """The function, which tells what it took, beside what it was given of the batch."""
     values: list[Value] = []
     find_values((args, kwargs), values)
-    origins = [value.source for value in values if value.source is not None]
-    if not origins:
+    limit = find_limit(values)
+    if limit is None:
         return function  # type: ignore[no-any-return]
-    budgets = frozenset(origin.budget for origin in origins)
-    budget = min(memory.budget_bytes(given, values[0].meta.device) for given in budgets)
     made = (value for value in dict.fromkeys(values) if value.source and not value.origin)
     given = sum(value.meta.nbytes for value in made)
     name = str(getattr(function, "__name__", function))
@@ -38,12 +34,11 @@ def check_call(function: Any, args: Any, kwargs: Any) -> Callable[..., Any]:
         with memory.CountedMemory() as counted:
             result = function(*args, **kwargs)
         need = given + counted.get_peak()
-        if need > budget:
-            announce(
+        if need > limit.budget:
+            limit.announce(
                 f"'{name}' depends on data, so that nothing was known of it before: it ran whole, "
-                f"and took {memory.format_bytes(need)} of {memory.format_bytes(budget)}",
-                location_of(frames),
-                _announced.setdefault(budgets, set()),
+                f"and took {memory.format_bytes(need)} of {memory.format_bytes(limit.budget)}",
+                frames,
             )
         return result
 

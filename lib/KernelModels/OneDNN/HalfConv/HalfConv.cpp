@@ -84,6 +84,7 @@ static bool isByChannels(const Geometry &g, bool channelsLast) {
            g.strideH <= g.kernelH && g.strideW <= g.kernelW));
 }
 
+/// What those hold: copies in blocks, columns, sums, and the weight twice.
 static Kernel boundDepthwise(const Geometry &g) {
   int64_t channels = roundUp(g.groups, 16), kernel = g.kernelArea();
   int64_t columns = kernel * std::max(g.outputArea(), g.inputArea());
