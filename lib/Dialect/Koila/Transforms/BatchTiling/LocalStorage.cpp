@@ -54,6 +54,20 @@ bool koila::mayBeView(Operation *op, const DimAnalysis &dims) {
   });
 }
 
+bool PhasePlan::writesShown(Operation *op,
+                            llvm::SmallDenseSet<Value> &shown) const {
+  auto torchOp = dyn_cast<TorchOperatorInterface>(op);
+  if (torchOp && torchOp.isTied() && !isOrderedWrite(op))
+    return shown.contains(op->getOperand(0));
+  for (Value operand : op->getOperands())
+    if (shown.contains(operand))
+      for (Value result : op->getResults())
+        if (isa<TensorType>(result.getType()) &&
+            storage.lookup(result) == storage.lookup(operand))
+          shown.insert(result);
+  return false;
+}
+
 void PhasePlan::dropViewsOfOne(Operation *op) {
   llvm::SmallPtrSet<const Storage *, 4> read, made;
   for (Value operand : op->getOperands())

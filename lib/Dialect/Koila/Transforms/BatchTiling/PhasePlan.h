@@ -163,6 +163,12 @@ public:
   /// they lie in it.
   bool isPacked(mlir::Value value) const { return packed.contains(value); }
 
+  /// Whether the tie of `op` is to a tensor of `shown`: those from outside of
+  /// the loop of which a tile has a slice, that the next tile reads as well.
+  /// Adds to `shown` what is a view of them.
+  bool writesShown(mlir::Operation *op,
+                   llvm::SmallDenseSet<mlir::Value> &shown) const;
+
   /// The dims of what crosses from the outermost in memory; empty: as they are.
   llvm::ArrayRef<int64_t> getOrder(mlir::Value value) const {
     auto found = orders.find(value);

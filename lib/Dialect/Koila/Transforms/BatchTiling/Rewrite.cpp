@@ -311,6 +311,10 @@ void Tiler::buildBody(OpBuilder &builder, Location loc, const TilePhase &phase,
                                     rules::MemoryFormat::Contiguous)));
     mapping.map(input, part);
   }
+  llvm::SmallDenseSet<Value> shown;
+  for (Value input : phase.inputs)
+    if (!plan.isPacked(input))
+      shown.insert(input);
   if (plan.differentiates(phase))
     for (Operation *op : plan.getBackward().repeated)
       builder.clone(*op, mapping);
@@ -325,7 +329,9 @@ void Tiler::buildBody(OpBuilder &builder, Location loc, const TilePhase &phase,
     if (Combine combine = plan.getCombine(op);
         combine != Combine::None && !Combiner(op, combine).runsInTiles())
       continue;
-    builder.clone(*op, mapping);
+    Operation *clone = builder.clone(*op, mapping);
+    if (plan.writesShown(op, shown))
+      withdrawTie(cast<TorchOperatorInterface>(clone));
     auto adapt = [&](Value old) {
       mapping.lookup(old).setType(getTileType(old, batch.lookup(old)));
     };
