@@ -141,6 +141,42 @@ class Gate(nn.Module):
         return x * torch.sigmoid(self.inner(F.adaptive_avg_pool2d(x, 1)))
 
 
+class Several(nn.Module):
+    """Made of several results of one operation."""
+
+    def __init__(self, kind: str):
+        super().__init__()
+        self.kind = kind
+
+    def forward(self, x: Tensor) -> Tensor:
+        half = x.shape[1] // 2
+        if half == 0:
+            return x
+        if self.kind == "variance":
+            variance, mean = torch.var_mean(x, 1, keepdim=True)
+            return 0.5 * x + variance - mean
+        if self.kind == "unbind":
+            first, *rest = x.unbind(1)
+            return torch.stack([first, *(part + first for part in rest)], 1)
+        first, rest = x.split([half, x.shape[1] - half], 1)
+        if self.kind == "gate":
+            return torch.cat([first * rest[:, :half].sigmoid(), rest], 1)
+        if self.kind == "orders":
+            return torch.cat([rest, first], 1) + torch.cat([first, rest], 1)
+        return torch.cat([first, rest + first.mean(1, keepdim=True)], 1)
+
+
+class Places(nn.Module):
+    """Adds two weights that are as large as one sample."""
+
+    def __init__(self, shape: tuple[int, ...]):
+        super().__init__()
+        self.first, self.second = nn.Parameter(torch.randn(shape)), nn.Parameter(torch.randn(shape))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + self.first.unsqueeze(0) + self.second.unsqueeze(0)
+
+
 class OverBatch(nn.Module):
     """Subtracts, divides by or weighs with something of all samples."""
 
@@ -197,6 +233,10 @@ def over_batch(parts: Parts) -> nn.Module:
     return OverBatch(parts.choose("centre", "scale", "softmax", "detached", "largest", "flip"))
 
 
+def several(parts: Parts) -> nn.Module:
+    return Several(parts.choose("variance", "unbind", "gate", "orders", "chain"))
+
+
 def make_images(parts: Parts) -> tuple[nn.Module, tuple[int, ...], int]:
     channels, size = parts.choose(1, 3), parts.choose(6, 8, 9)
     shape = (channels, size, size)
@@ -218,7 +258,7 @@ def make_images(parts: Parts) -> tuple[nn.Module, tuple[int, ...], int]:
     for _ in parts.depths(4):
         kind = parts.kinds(
             "conv", "conv", "residual", "residual", "down", "dense", "pool", "twice", "gate",
-            "dropout", "over batch",
+            "dropout", "over batch", "several", "several", "places",
         )  # fmt: skip
         parts.names.append(kind)
         outputs = parts.choose(4, 6)
@@ -248,6 +288,10 @@ def make_images(parts: Parts) -> tuple[nn.Module, tuple[int, ...], int]:
             layers.append(parts.dropout())
         elif kind == "over batch":
             layers.append(over_batch(parts))
+        elif kind == "several":
+            layers += [parts.norm(2, channels), several(parts)]
+        elif kind == "places":
+            layers.append(Places((channels, size, size)))
     if parts.choose(True, False):
         layers += [nn.AdaptiveAvgPool2d(1), nn.Flatten()]
         return nn.Sequential(*layers), shape, channels
@@ -260,8 +304,9 @@ def make_vectors(parts: Parts) -> tuple[nn.Module, tuple[int, ...], int]:
     layers: list[nn.Module] = []
     for _ in parts.depths(4):
         kind = parts.kinds(
-            "linear", "linear", "residual", "dropout", "over batch", "batch attention"
-        )
+            "linear", "linear", "residual", "dropout", "over batch", "batch attention", "several",
+            "places",
+        )  # fmt: skip
         parts.names.append(kind)
         outputs = parts.choose(6, 8)
         if kind == "linear":
@@ -274,6 +319,10 @@ def make_vectors(parts: Parts) -> tuple[nn.Module, tuple[int, ...], int]:
             layers.append(parts.dropout())
         elif kind == "over batch":
             layers.append(over_batch(parts))
+        elif kind == "several":
+            layers += [parts.norm(1, features), several(parts)]
+        elif kind == "places":
+            layers.append(Places((features,)))
         else:
             parts.mixes = True
             layers.append(BatchAttention(features))
@@ -290,7 +339,16 @@ def make_sequences(parts: Parts) -> tuple[nn.Module, tuple[int, ...], int]:
     shape = (steps, features)
     layers: list[nn.Module] = []
     for _ in parts.depths(3):
-        kind = parts.kinds("linear", "norm", "attention", "convolution", "dropout", "over batch")
+        kind = parts.kinds(
+            "linear",
+            "norm",
+            "attention",
+            "convolution",
+            "dropout",
+            "over batch",
+            "several",
+            "places",
+        )
         parts.names.append(kind)
         if kind == "linear":
             layers += [nn.Linear(features, features), parts.act()]
@@ -303,6 +361,10 @@ def make_sequences(parts: Parts) -> tuple[nn.Module, tuple[int, ...], int]:
             layers.append(ChannelsFirst(nn.Sequential(*body)))
         elif kind == "dropout":
             layers.append(parts.dropout())
+        elif kind == "several":
+            layers += [ChannelsFirst(parts.norm(1, features)), several(parts)]
+        elif kind == "places":
+            layers.append(Places(shape))
         else:
             layers.append(over_batch(parts))
     if parts.choose(True, False):

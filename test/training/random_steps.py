@@ -54,12 +54,12 @@ from conclude import conclude
 from counter import Counter
 
 BATCHES = (8, 13)
-TILES = (2, 4)
+TILES = (1, 2, 4)
 ALLOWED = segments.ALLOWED
 # What tiles of their own have to differ by, relative to the gradients.
 SENSITIVE = 1e-6
 ATTEMPTS = 20
-ASK_BUDGET = 0.4
+ASK_BUDGET = 0.5
 # Source: CPUGeneratorImplState in ATen/CPUGeneratorImpl.cpp.
 GENERATOR_BYTES = 5056
 

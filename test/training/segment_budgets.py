@@ -37,6 +37,7 @@ NAMES = (
     "pooled_and_averaged",
     "inverted_residuals",
     "shuffled_channels",
+    "split_scales",
     "norms_of_vectors_and_volumes",
     "norms_of_words",
     "one_norm_called_twice",

@@ -233,6 +233,25 @@ def shuffled_channels():
 
 
 @case
+def split_scales():
+    """Each part of what is normalised goes its own way, and into the next (Res2Net)."""
+
+    class Scales(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8))
+            self.branch = nn.Sequential(nn.Conv2d(4, 4, 3, padding=1), nn.BatchNorm2d(4))
+
+        def forward(self, x: Tensor) -> Tensor:
+            one, two = torch.split(self.inner(x), 4, 1)
+            two = self.branch(two + one)
+            return torch.cat((one, two), 1) * torch.cat((two, one), 1)
+
+    model = nn.Sequential(Scales(), nn.Flatten(), nn.Linear(8 * 81, 4))
+    return Classifier(model), images(3, 9, 9, classes=4)
+
+
+@case
 def dense_concatenation():
     class Dense(nn.Module):
         def __init__(self):

@@ -289,8 +289,17 @@ BackwardSplitter::findGradientsAgain(const Segment &segment) const {
   if (segment.isWhole)
     return {};
   std::vector<GradientAgain> found;
+  // Of several results of one operation each has a part of the gradient.
+  llvm::MapVector<Value, SmallVector<Operation *>> makers;
+  llvm::DenseMap<Operation *, unsigned> shares;
   for (Value output : segment.outputs) {
-    SmallVector<Operation *> ops = findMakers(segment, output);
+    makers[output] = findMakers(segment, output);
+    for (Operation *op : makers[output])
+      ++shares[op];
+  }
+  for (auto &[output, ops] : makers) {
+    if (llvm::any_of(ops, [&](Operation *op) { return shares[op] > 1; }))
+      continue;
     llvm::SmallPtrSet<Operation *, 8> all(ops.begin(), ops.end());
     llvm::SmallSetVector<Value, 2> sources;
     for (Operation *op : ops)

@@ -11,6 +11,7 @@
 #include "BackwardSegments.h"
 #include "BatchNormStatistics.h"
 #include "PhasePlan.h"
+#include "SharedGradients.h"
 #include "koila/Dialect/Koila/IR/LossOps.h"
 #include "koila/Dialect/Koila/IR/ViewOps.h"
 #include "koila/Dialect/Koila/Transforms/BatchTiling.h"
@@ -454,6 +455,8 @@ TiledFunction::create(FunctionOpInterface function, StringRef batchSymbol,
     figures.parts = marked.parts;
     figures.share += marked.share;
   }
+  if (trains && failed(separateGradients(function)))
+    return failure();
   TiledFunction result(std::move(loops), least, drawn, taken, figures);
   removeSegmentMarks(function);
   function->removeAttr(kLifetimesAttr);
