@@ -120,6 +120,7 @@ private:
   splitApart(llvm::ArrayRef<mlir::Operation *> ops) const;
   llvm::LogicalResult findOutputs(Segment &segment);
   mlir::Value getLeaf(Writer &writer, mlir::Value value);
+  bool isSmallerBefore(mlir::Operation *op) const;
   mlir::Value getLocal(Writer &writer, mlir::IRMapping &mapping,
                        mlir::Value value);
   void writeForward(Writer &writer, mlir::Value output);

@@ -192,8 +192,25 @@ Value BackwardSplitter::getLeaf(Writer &writer, Value value) {
   return made;
 }
 
+/// Whether the elements that `op` is made of have fewer bytes than those it
+/// makes, as a mask of booleans that is scaled: the smaller ones are kept.
+bool BackwardSplitter::isSmallerBefore(Operation *op) const {
+  auto isApart = [&](Value value) {
+    return isa<TensorType>(value.getType()) && batch->lookupRead(value).isAt();
+  };
+  if (op->getNumResults() != 1 ||
+      llvm::count_if(op->getOperands(), isApart) != 1)
+    return false;
+  const auto &made = dims.lookup(op->getResult(0)).tensor;
+  const auto &read =
+      dims.lookup(*llvm::find_if(op->getOperands(), isApart)).tensor;
+  return made && read && made->hasRank() && made->dims == read->dims &&
+         getElementBytes(read->elementType) <
+             getElementBytes(made->elementType);
+}
+
 /// What stands for `value`, through which no gradient flows: made again where
-/// it is made of what the segment makes.
+/// it is made of what the segment makes, or of less.
 Value BackwardSplitter::getLocal(Writer &writer, IRMapping &mapping,
                                  Value value) {
   if (Value known = mapping.lookupOrNull(value))
@@ -212,7 +229,7 @@ Value BackwardSplitter::getLocal(Writer &writer, IRMapping &mapping,
                !batch->lookup(result).isAt();
       }))
     return value;
-  bool isLocal = false;
+  bool isLocal = !writer.segment.isWhole && isSmallerBefore(op);
   IRMapping operands;
   for (Value operand : op->getOperands()) {
     Value local = getLocal(writer, mapping, operand);
