@@ -175,6 +175,29 @@ class Training(Steps):
                     self.assert_same(found, run_plain(model, compute, values))
             self.assertLessEqual(compiled.call_count, 2)
 
+    def check_numbers(self, combine, numbers):
+        """The same in tiles as plainly with each of these numbers; how many plans were made."""
+        model, values = make_mlp(), make_batch(64)
+        total = lambda m, x, t: F.cross_entropy(m(x), t)
+        budget = whole_peak(model, total, values) // 2
+        with unittest.mock.patch.object(
+            planner, "compile_script", wraps=planner.compile_script
+        ) as compiled:
+            for number in numbers:
+                compute = lambda m, x, t: F.cross_entropy(combine(m(x), number), t)  # noqa: B023
+                found = run_lazy(model, compute, values, budget)
+                self.assertLess(found[2].tile, 64)
+                self.assert_same(found, run_plain(model, compute, values))
+        return compiled.call_count
+
+    def test_a_float_by_name_that_is_another_one_in_each_step(self):
+        for combine in (
+            lambda y, number: torch.add(y, y.tanh(), alpha=number),
+            lambda y, number: y.sub(y.tanh(), alpha=number),
+            lambda y, number: y.mul(other=number),
+        ):
+            self.check_numbers(combine, (0.1, 0.2, 0.7))
+
     @staticmethod
     def combined(compute, combine, count, *values):
         return combine(compute(*values), count)

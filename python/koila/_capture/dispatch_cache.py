@@ -25,7 +25,7 @@ from koila._capture.batch_int import BatchInt
 from koila._capture.dispatch_mode import DispatchMode
 from koila._capture.result_strides import correct_strides
 from koila._capture.stand_ins import find_stand_in, is_selection
-from koila._capture.values import Call, Meta, Slot, Value, collect, rebuild
+from koila._capture.values import Call, Meta, Node, Slot, Value, collect, rebuild
 from koila._interrupt import import_whole
 
 __all__ = [
@@ -67,12 +67,13 @@ _EXCHANGEABLE = frozenset(
 )
 
 
-def is_arithmetic(call: Call) -> bool:
-    """Whether a float among its two arguments may as well be a tensor of one
-    element."""
+def is_arithmetic(node: Node) -> bool:
+    """Whether a float among its inputs may as well be a tensor of one element: one of two
+    operands, and nothing that is given by name."""
+    call = node.call
     if call.function not in _EXCHANGEABLE or len(call.metas) != 1:
         return False
-    args, kwargs = call.fill([None, None])
+    args, kwargs = call.fill([None] * len(node.inputs))
     return len(args) == 2 and not kwargs and call.metas[0].dtype.is_floating_point
 
 

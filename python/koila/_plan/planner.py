@@ -208,7 +208,7 @@ def _find_varying(plan: Plan, program: Program) -> frozenset[int]:
                 type(old) is float
                 and type(new) is float
                 and old != new
-                and (is_arithmetic(node.call) or is_momentum(node, index))
+                and (is_arithmetic(node) or is_momentum(node, index))
             ):
                 found.add(position)
             position += 1
