@@ -198,6 +198,13 @@ class Training(Steps):
         ):
             self.check_numbers(combine, (0.1, 0.2, 0.7))
 
+    def test_a_float_of_half_types_that_is_another_one_in_each_step(self):
+        """PyTorch does not round it to the type of the tensor."""
+        for dtype in (torch.bfloat16, torch.float16):
+            for combine in (lambda y, number: y / number, lambda y, number: y * number):
+                halves = lambda y, number: combine(y.to(dtype), number).to(y.dtype)  # noqa: B023
+                self.check_numbers(halves, (0.1, 0.3, 0.7))
+
     @staticmethod
     def combined(compute, combine, count, *values):
         return combine(compute(*values), count)

@@ -67,6 +67,10 @@ _EXCHANGEABLE = frozenset(
 )
 
 
+# Of others, a tensor of one element is rounded to the type of the result, and a number is not.
+_KEEPS_NUMBERS = (torch.float32, torch.float64)
+
+
 def is_arithmetic(node: Node) -> bool:
     """Whether a float among its inputs may as well be a tensor of one element: one of two
     operands, and nothing that is given by name."""
@@ -74,7 +78,7 @@ def is_arithmetic(node: Node) -> bool:
     if call.function not in _EXCHANGEABLE or len(call.metas) != 1:
         return False
     args, kwargs = call.fill([None] * len(node.inputs))
-    return len(args) == 2 and not kwargs and call.metas[0].dtype.is_floating_point
+    return len(args) == 2 and not kwargs and call.metas[0].dtype in _KEEPS_NUMBERS
 
 
 # Of these an integer may as well be a float; a power has cases of its own for integers.
@@ -89,9 +93,7 @@ def takes_float(function: Callable[..., Any], meta: Meta, number: int) -> bool:
     """Whether the call of a tensor and an integer gives the same for a float: that it is
     another one in each step, as of what a loss is divided by, makes no other program."""
     return (
-        function in _TAKES_FLOAT
-        and meta.dtype in (torch.float32, torch.float64)
-        and abs(number) <= _LARGEST_EXACT
+        function in _TAKES_FLOAT and meta.dtype in _KEEPS_NUMBERS and abs(number) <= _LARGEST_EXACT
     )
 
 
