@@ -15,6 +15,7 @@ import unittest.mock
 import warnings
 import weakref
 
+import numpy as np
 import torch
 from torch import nn
 from torch.nn import functional as F
@@ -197,6 +198,45 @@ class Training(Steps):
             lambda y, number: y.mul(other=number),
         ):
             self.check_numbers(combine, (0.1, 0.2, 0.7))
+
+    def test_a_number_of_numpy_that_is_another_one_in_each_step(self):
+        """As the share of two mixed images, or a weight that numpy.exp ramps up."""
+        for kind in (np.float64, np.float32, np.float16, np.longdouble):
+            for combine in (
+                lambda y, number: y * number,
+                lambda y, number: number * y - number,
+                lambda y, number: y / number,
+            ):
+                numbers = [kind(number) for number in (0.1, 0.2, 0.7, 0.9, 1.3)]
+                self.assertLessEqual(self.check_numbers(combine, numbers), 2)
+        for kind in (np.int64, np.uint8):
+            numbers = [kind(number) for number in (41, 47, 52, 60, 61)]
+            self.assertLessEqual(self.check_numbers(lambda y, number: y / number, numbers), 2)
+
+    def test_types_of_what_is_combined_with_numbers_of_numpy(self):
+        for kind in (np.float64, np.float32, np.float16, np.int64, np.uint8):
+            for dtype in (torch.float64, torch.float32, torch.bfloat16, torch.int64):
+                x = torch.arange(6).to(dtype)
+                number: typing.Any = kind(3)
+                for combine in (
+                    lambda x: x * number,  # noqa: B023
+                    lambda x: number - x,  # noqa: B023
+                    lambda x: x.clamp(max=number),  # noqa: B023
+                    lambda x: torch.add(x, x, alpha=number),  # noqa: B023
+                ):
+                    self.assert_as_plain(combine, x)
+
+    def assert_as_plain(self, combine, x):
+        """What PyTorch returns, or the type of what it raises."""
+        try:
+            wanted = combine(x)
+        except Exception as error:
+            with self.assertRaises(type(error)):
+                combine(koila.lazy(x, batch=0)).tolist()
+            return
+        found = combine(koila.lazy(x, batch=0))
+        self.assertEqual(found.dtype, wanted.dtype)
+        self.assertEqual(found.tolist(), wanted.tolist())
 
     def test_a_float_of_half_types_that_is_another_one_in_each_step(self):
         """PyTorch does not round it to the type of the tensor."""

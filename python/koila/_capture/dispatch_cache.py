@@ -25,7 +25,7 @@ from koila._capture.batch_int import BatchInt
 from koila._capture.dispatch_mode import DispatchMode
 from koila._capture.result_strides import correct_strides
 from koila._capture.stand_ins import find_stand_in, is_selection
-from koila._capture.values import Call, Meta, Node, Slot, Value, collect, rebuild
+from koila._capture.values import Call, Meta, Node, Slot, Value, collect, is_float, rebuild
 from koila._interrupt import import_whole
 
 __all__ = [
@@ -154,7 +154,7 @@ def find_call(
     whole = (function, key, tuple(metas), grad, autocast)
     floats: tuple[float, ...] = ()
     if function not in _arithmetic:
-        floats = tuple([entry for entry in inputs if type(entry) is float])
+        floats = tuple([entry for entry in inputs if is_float(entry)])
     if not hashable:
         with torch.inference_mode(False):
             return _note_decided(

@@ -104,7 +104,7 @@ class Traced:
                 tensor = tensor.contiguous()
             found.append(tensor.requires_grad_() if "@grad" in spec else tensor)
         for place in self.numbers:
-            found.append(torch.tensor(program.numbers[place], dtype=torch.float64))
+            found.append(torch.tensor(float(program.numbers[place]), dtype=torch.float64))
         return found
 
     def _find_arguments(self, program: Program) -> Iterator[tuple[Tensor, str]]:
@@ -540,7 +540,8 @@ class _Recorded:
                 tensor.requires_grad_()
             arguments.append(tensor)
         for place in self.varying:
-            arguments.append(torch.tensor(self.program.numbers[place], dtype=torch.float64))
+            number = float(self.program.numbers[place])
+            arguments.append(torch.tensor(number, dtype=torch.float64))
         return arguments
 
 

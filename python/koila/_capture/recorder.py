@@ -8,6 +8,7 @@ from collections.abc import Callable
 from types import FunctionType
 from typing import Any, NamedTuple
 
+import numpy
 import torch
 from torch import Tensor
 
@@ -29,6 +30,7 @@ from koila._capture.values import (
     checksum_of_tensor,
     detaching,
     hash_of,
+    is_float,
     is_open,
     rebuild,
 )
@@ -228,11 +230,11 @@ class _Arguments:
             return Tensor
         if kind is int or kind is str or kind is bool or item is None:
             return kind, item
-        if kind is float or kind is BatchInt:
+        if is_float(item) or kind is BatchInt:
             self.inputs.append(item)
             self.metas.append(None)
             # Shapes depend on sizes, and on no float that is not told apart.
-            return (kind, int(item)) if kind is BatchInt else float
+            return (kind, int(item)) if kind is BatchInt else kind
         if kind is tuple or kind is list or kind is torch.Size:
             return kind, tuple([self.take(part) for part in item])
         if isinstance(item, torch.Generator):
@@ -265,7 +267,7 @@ class _Unrecordable(Exception):
 def _template(item: Any, count: list[int]) -> Any:
     """The arguments with a Slot for each input, in the order of ``take``."""
     kind = type(item)
-    if kind is float or kind is BatchInt or isinstance(item, Tensor):
+    if is_float(item) or kind is BatchInt or isinstance(item, Tensor):
         count[0] += 1
         return Slot(count[0] - 1)
     if isinstance(item, (list, tuple)):
@@ -302,8 +304,8 @@ def record(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, An
     """What a call returns, recorded; or Unrecorded. Raises what PyTorch raises
     of arguments of these shapes and types."""
     numbers = not torch.is_grad_enabled()
-    if len(args) == 2 and type(args[1]) is int and type(args[0]) is _face and not kwargs:
-        tensor, number = args
+    if len(args) == 2 and _is_int(args[1]) and type(args[0]) is _face and not kwargs:
+        tensor, number = args[0], int(args[1])
         if takes_float(func, tensor._value.meta, number):
             args = tensor, float(number)
     try:
@@ -350,6 +352,10 @@ def record(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, An
         if any(group.is_there and not group.external for group in groups):
             return Unrecorded(call, inputs)
     return _append(call, inputs)
+
+
+def _is_int(item: Any) -> bool:
+    return type(item) is int or isinstance(item, numpy.integer)
 
 
 def is_lent(value: Value) -> bool:

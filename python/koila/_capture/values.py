@@ -40,6 +40,7 @@ __all__ = [
     "has_gradient_hooks",
     "hash_of",
     "is_direct",
+    "is_float",
     "is_open",
     "read_sizes",
     "rebuild",
@@ -484,6 +485,11 @@ _LASTING = (
     "version",
     "views",
 )
+
+
+def is_float(entry: Any) -> bool:
+    """Whether an argument is a float to PyTorch, which takes those of NumPy, too."""
+    return isinstance(entry, (float, numpy.floating))
 
 
 def is_open(value: Value) -> bool:

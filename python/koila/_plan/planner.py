@@ -33,7 +33,7 @@ from koila._capture.program_trace import (
 from koila._capture.statistics import is_momentum, show_updated
 from koila._capture.thread_locks import tracing
 from koila._capture.thread_recordings import recording
-from koila._capture.values import Call, Value
+from koila._capture.values import Call, Value, is_float
 from koila._compiler import Compiled, analyze_script, compile_script
 from koila._errors import BudgetError, CompileError, KoilaWarning, Location
 from koila._operators import registry
@@ -205,8 +205,8 @@ def _find_varying(plan: Plan, program: Program) -> frozenset[int]:
                 continue
             old, new = plan.numbers[position], program.numbers[position]
             if (
-                type(old) is float
-                and type(new) is float
+                is_float(old)
+                and is_float(new)
                 and old != new
                 and (is_arithmetic(node) or is_momentum(node, index))
             ):
