@@ -8,6 +8,7 @@ split is checked to be one.
 import functools
 import gc
 import inspect
+import operator
 import os
 import typing
 import unittest
@@ -212,6 +213,17 @@ class Training(Steps):
         for kind in (np.int64, np.uint8):
             numbers = [kind(number) for number in (41, 47, 52, 60, 61)]
             self.assertLessEqual(self.check_numbers(lambda y, number: y / number, numbers), 2)
+
+    def test_a_float_in_place_that_is_another_one_in_each_step(self):
+        for combine in (
+            lambda y, number: (y * 1).add_(number),
+            lambda y, number: (y * 1).sub_(number),
+            lambda y, number: (y * 1).mul_(number),
+            lambda y, number: (y * 1).div_(number),
+            lambda y, number: (y.square() + 1).pow_(number),
+            lambda y, number: operator.itruediv(operator.iadd(y * 1, number), number),
+        ):
+            self.assertLessEqual(self.check_numbers(combine, (0.1, 0.2, 0.7, 0.9, 1.3)), 2)
 
     def test_types_of_what_is_combined_with_numbers_of_numpy(self):
         for kind in (np.float64, np.float32, np.float16, np.int64, np.uint8):

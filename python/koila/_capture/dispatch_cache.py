@@ -60,7 +60,7 @@ _MOST_CALLS = 100_000
 _EXCHANGEABLE = frozenset(
     getattr(torch.Tensor, name)
     for plain in ("add", "sub", "mul", "div", "truediv", "pow")
-    for name in (f"__{plain}__", f"__r{plain}__")
+    for name in (f"__{plain}__", f"__r{plain}__", f"__i{plain}__", f"{plain}_")
     if hasattr(torch.Tensor, name)
 ) | frozenset(
     getattr(owner, name) for owner in (torch, torch.Tensor) for name in ("add", "sub", "mul", "div")
