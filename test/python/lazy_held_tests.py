@@ -3,6 +3,7 @@ in plain PyTorch."""
 
 import functools
 import gc
+import re
 import unittest
 import warnings
 import weakref
@@ -80,6 +81,39 @@ class Held(unittest.TestCase):
                     torch.testing.assert_close(found[:2], wanted[:2])
         with self.assertWarnsRegex(koila.KoilaWarning, "no tile fits"):
             step(300_000, read_one)
+
+    def test_results_beside_the_least_tile_are_said(self):
+        """Where no tile fits, the budget that would do is without results that the program
+        holds; what the step takes is with them."""
+        torch.manual_seed(0)
+        low = nn.Parameter(torch.randn(8, 3, 3, 3))
+        high = nn.Parameter(torch.randn(8, 8, 3, 3))
+        images = torch.randn(32, 3, 32, 32)
+
+        def step(holds, budget=100_000):
+            x = koila.lazy(images, batch=0, budget=budget)
+            h = torch.conv2d(x, low, padding=1)
+            loss = torch.conv2d(h.relu(), high, padding=1).square().mean()
+            held = h if holds else None
+            del h
+            loss.backward()
+            return held
+
+        for holds in (True, False):
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", koila.KoilaWarning)
+                step(holds)
+                text = koila.last().announced
+                peak = peak_of(functools.partial(step, holds))[0]
+            self.assertIn("no tile fits", text)
+            found = re.search(r"takes ([\d.]+) MiB with the results that the program holds", text)
+            self.assertEqual(found is not None, holds)
+            if found:
+                self.assertAlmostEqual(float(found[1]), peak / (1 << 20), delta=0.01)
+            least = int(re.search(r"\(([\d,]+) bytes\)", text)[1].replace(",", ""))
+            step(holds, least)
+            self.assertEqual(koila.last().tile, 1)
+            self.assertNotIn("no tile fits", koila.last().announced or "")
 
     def test_what_other_batches_have_left_is_no_part_of_a_step(self):
         body, head, x, y = make()

@@ -471,9 +471,15 @@ class Run:
         if is_strict():
             self._give_up()
         known = BudgetError(problem.message, problem.location, (), smallest)
+        need = self._find_with_results(problem.smallest_budget, smallest)
+        results = (
+            ""
+            if need is None
+            else f", and takes {memory.format_bytes(need)} with the results that the program holds"
+        )
         self.announce(
             f"no tile fits {memory.format_bytes(self.budget)}; this runs in the least, which "
-            f"needs {memory.format_bytes(smallest)} ({smallest:,} bytes): "
+            f"needs {memory.format_bytes(smallest)} ({smallest:,} bytes){results}: "
             + (in_user_lines(problem.notes[0], self.program) if problem.notes else text),
             place,
             known,
@@ -483,17 +489,20 @@ class Run:
     def _say_results(self, made: Compiled) -> None:
         """Says that results which the program holds are there beside the budget: they are
         no part of it, and no reason to refuse anything."""
-        peak = made.report["peak_bytes"]
-        need = 0 if peak is None else peak + self.budget - self._left
-        # A loss and a few numbers are none.
-        least = self.budget + self.budget // _FEW_RESULTS
-        if need > least and not is_strict():
+        need = self._find_with_results(made.report["peak_bytes"], self.budget)
+        if need is not None and not is_strict():
             self.announce(
                 f"results that the program holds are there beside the budget of "
                 f"{memory.format_bytes(self.budget)}: with them it takes "
                 f"{memory.format_bytes(need)}",
                 None,
             )
+
+    def _find_with_results(self, peak: int | None, budget: int) -> int | None:
+        """Bytes of tiles with this peak and of the results that the program holds, where these
+        are more than a loss and a few numbers beside the budget."""
+        need = 0 if peak is None else peak + self.budget - self._left
+        return need if need > budget + budget // _FEW_RESULTS else None
 
     @property
     def _left(self) -> int:
