@@ -106,6 +106,7 @@ class Held(unittest.TestCase):
                 text = koila.last().announced
                 peak = peak_of(functools.partial(step, holds))[0]
             self.assertIn("no tile fits", text)
+            self.assertNotIn("program_trace", text)
             found = re.search(r"takes ([\d.]+) MiB with the results that the program holds", text)
             self.assertEqual(found is not None, holds)
             if found:

@@ -332,6 +332,8 @@ def find_recorded(places: Iterable[dict[str, Any] | None], program: Program) -> 
 
 
 _PLACE = re.compile(re.escape(_FILE) + r":(\d+)(?::\d+)?")
+# Of what no call of the recording has made, as the results of all tiles.
+_OWN_PLACE = re.compile(r",? at " + re.escape(_PACKAGE) + r"\S+?:\d+(?::\d+)?")
 
 
 def in_user_lines(text: str, program: Program) -> str:
@@ -344,7 +346,7 @@ def in_user_lines(text: str, program: Program) -> str:
         inner = program.nodes[index].frames[0]
         return f"{inner.file}:{inner.line}"
 
-    return _PLACE.sub(name, text)
+    return _PLACE.sub(name, _OWN_PLACE.sub("", text))
 
 
 # What a compilation may be told, and the line of koila.lazy may not.
