@@ -417,6 +417,20 @@ class Statistics(unittest.TestCase):
 
         self.check(script)
 
+    def test_evaluation_with_as_many_channels_as_samples(self):
+        """Running statistics are no samples, whatever plain tensors are."""
+        torch.manual_seed(0)
+        model = nn.Sequential(*(nn.BatchNorm2d(COUNT) for _ in range(6))).double()
+        images, targets = torch.randn(COUNT, COUNT, 6, 6).double(), torch.arange(COUNT)
+        model(images)
+        model.eval()
+        evaluate = lambda x: F.cross_entropy(model(x).mean((2, 3)), targets).item()
+        with torch.no_grad(), warnings.catch_warnings():
+            warnings.simplefilter("error", koila.KoilaWarning)
+            found = evaluate(koila.lazy(images, batch=0, budget=images.nbytes))
+            self.assertLess(koila.last().tile, COUNT)
+            self.assertAlmostEqual(found, evaluate(images), 12)
+
     def test_statistics_are_seen_before_the_step(self):
         """They are those of this batch, whoever looks: a log, a file, an average of models."""
 

@@ -207,13 +207,13 @@ def _is_alike(call: Call | None, other: Call) -> bool:
 
 
 class _Watch(DispatchMode):
-    """Notices operators that draw random numbers, and those that write to
-    running statistics, which their schemas do not say; adds up the bytes of
-    all results."""
+    """Notices operators that draw random numbers, running statistics, and operators that
+    write to these, which their schemas do not say; adds up the bytes of all results."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.random = False
+        self.statistics: list[torch.Tensor] = []
         self.written: list[torch.Tensor] = []
         self.made = 0
 
@@ -224,8 +224,11 @@ class _Watch(DispatchMode):
             # Attention may draw, and does so with dropout alone.
             rate = arguments.get("dropout_p")
             self.random |= rate is None or bool(given.get("dropout_p", rate.default_value))
-        if "running_mean" in arguments and given.get("training", given.get("train", True)):
-            self.written += [given["running_mean"], given["running_var"]]
+        if "running_mean" in arguments:
+            statistics = [given["running_mean"], given["running_var"]]
+            self.statistics += statistics
+            if given.get("training", given.get("train", True)):
+                self.written += statistics
         result = func(*args, **(kwargs or {}))
         found: list[torch.Tensor] = []
         collect(result, found)
@@ -468,6 +471,11 @@ def _observe(
         grad,
         autocast,
         names,
+        statistics=frozenset(
+            i
+            for i, entry in enumerate(entries)
+            if any(entry is statistic for statistic in watch.statistics)
+        ),
     )
 
 

@@ -208,6 +208,7 @@ def _list_ways(
     # wrong: the program is the one that was recorded whatever is called B,
     # and the compiler proves that tiles of what it calls so do not meet.
     guesses = (2, 1, 0) if may_be_whole else (2, 1)
+    statistics = _find_statistics(program)
     copies = _find_all_copies(program, batch)
     known = {
         index for index in copies if program.leaves[index].drawn or program.leaves[index].copies
@@ -218,7 +219,10 @@ def _list_ways(
         guesses = (0, 1)  # many tensors have one row
     counts = ((2, 1),) if batch == 1 else _FEW if batch else _FEW[:1]
     for few, guess in itertools.product(counts, guesses if batch else (0,)):
-        dims = [batch_dim(leaf, batch, guess, differentiates) for leaf in program.leaves]
+        dims = [
+            batch_dim(leaf, batch, 0 if index in statistics else guess, differentiates)
+            for index, leaf in enumerate(program.leaves)
+        ]
         has_samples = any(dim is not None for dim in dims)
         if few != counts[0] and not (has_samples and 2 * few[0] <= (batch or 0)):
             continue
@@ -554,6 +558,16 @@ def _find_updated(program: Program) -> set[int]:
         for node, step in zip(program.nodes, program.steps, strict=True)
         if node.writes_outside
         for index in node.call.writes
+    }
+
+
+def _find_statistics(program: Program) -> set[Any]:
+    """The leaves that calls take for running statistics, which have an entry a channel: no
+    samples, though there may be as many of these."""
+    return {
+        step[index]
+        for node, step in zip(program.nodes, program.steps, strict=True)
+        for index in node.call.statistics
     }
 
 

@@ -521,6 +521,7 @@ class Call:
     differentiates: bool = False  # it runs autograd inside of it
     kind: Any = None  # what calls have in common that differ in what data have decided
     settled: Call | None = None  # the same without the statistics that it updates
+    statistics: frozenset[int] = frozenset()  # inputs that are running statistics
 
     def perform(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Calls the function in the modes that it was recorded in."""
