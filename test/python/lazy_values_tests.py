@@ -357,6 +357,21 @@ class Values(unittest.TestCase):
         self.assertIn(int(tile), (1, 2, 4, 8, 16, 32))
         self.assertEqual(budget, "20480")
 
+    def test_a_batch_that_is_there_at_the_end(self):
+        """Globals of a script that another module has a function of go last of all."""
+        code = """
+            import warnings, torch, koila
+            warnings.showwarning = lambda *_: None
+            x = koila.lazy(torch.randn(16, 8), batch=0, budget=300000)
+            noise = torch.randn(16, 8)
+            out = torch.nn.Linear(8, 8)(noise) + x
+            total = x.sum(0)
+        """
+        run = subprocess.run(
+            [sys.executable, "-c", inspect.cleandoc(code)], capture_output=True, text=True
+        )
+        self.assertEqual((run.returncode, run.stderr), (0, ""))
+
     def test_names_of_koila_0_1_1(self):
         plain = make()
         x, number = koila.lazy(plain, 3, batch=0)

@@ -3,18 +3,27 @@ weights change."""
 
 from __future__ import annotations
 
+import weakref
+
+from torch import Tensor
+
 from koila._capture.frames import find_frames
 from koila._capture.thread_recordings import recording
 from koila._capture.values import Value
 from koila._execute.executor import held_with, list_unseen, run_nodes
 from koila._execute.gradients import read_held
 
-__all__ = ["flush", "release_input"]
+__all__ = ["flush", "watch_input"]
 
 
-def release_input() -> None:
-    """A batch has gone: what is left to compute of it without a graph need not
-    keep it any longer. (What has a graph keeps it in plain PyTorch, too.)"""
+def watch_input(tensor: Tensor) -> None:
+    """When a batch has gone, what is left to compute of it without a graph need not keep it
+    any longer. (What has a graph keeps it in plain PyTorch, too.) A batch that is there
+    until the interpreter ends has nobody who would ask."""
+    weakref.finalize(tensor, _release_input).atexit = False
+
+
+def _release_input() -> None:
     if not recording.busy:
         _compute_held([value for value in list_unseen() if not value.meta.requires_grad])
 

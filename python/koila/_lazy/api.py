@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import weakref
 from collections.abc import Callable, MutableMapping
 from typing import Any
 
@@ -14,7 +13,7 @@ from koila._capture.frames import find_frames, location_of
 from koila._capture.recorder import find_values
 from koila._capture.values import Value, rebuild
 from koila._errors import KoilaError
-from koila._execute.flush import flush, release_input
+from koila._execute.flush import flush, watch_input
 from koila._lazy import (  # noqa: F401  answer calls
     checkpoints,
     draws,
@@ -99,15 +98,6 @@ def _is_runnable(value: Any) -> bool:
     )
 
 
-# The batches that the program still has.
-_inputs: dict[int, weakref.ref[LazyTensor]] = {}
-
-
-def _release(reference: weakref.ref[LazyTensor]) -> None:
-    del _inputs[id(reference)]
-    release_input()
-
-
 def _remember(made: Any) -> None:
     """The batch that was given, for samples that the program makes beside it."""
     found: list[Value] = []
@@ -126,8 +116,7 @@ def _lazy(value: Any, batch: int | None, budget: int | str, call: object) -> Any
     if isinstance(value, (Tensor, Evaluation)):
         made = LazyTensor(value, batch, budget, call)
         if made is not value and isinstance(value, Tensor):
-            reference = weakref.ref(made, _release)
-            _inputs[id(reference)] = reference
+            watch_input(made)
         return made
     if isinstance(value, torch.nn.utils.rnn.PackedSequence):
         raise KoilaError("koila.lazy takes dense tensors, and packs what is made of them")

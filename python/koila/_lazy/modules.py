@@ -22,7 +22,7 @@ from koila._capture.by_memory import place_of
 from koila._capture.recorder import make_leaf, wrap
 from koila._capture.thread_recordings import recording
 from koila._capture.values import Origin
-from koila._execute.flush import release_input
+from koila._execute.flush import watch_input
 
 __all__ = ["remember_batch", "watch_modules"]
 
@@ -38,8 +38,6 @@ class _Latest(threading.local):
 
 
 _latest = _Latest()
-# Tensors of which something was recorded, by the ids of these references.
-_taken: dict[int, weakref.ref[Tensor]] = {}
 
 
 def remember_batch(origin: Origin, given: list[Tensor]) -> None:
@@ -102,13 +100,7 @@ def _record(tensor: Tensor, origin: Origin) -> Any:
     plain = tensor
     if not tensor.requires_grad:
         plain = tensor.detach()
-        reference = weakref.ref(tensor, _release)
-        _taken[id(reference)] = reference
+        watch_input(tensor)
     leaf = make_leaf(plain)
     leaf.source = origin
     return wrap(leaf)
-
-
-def _release(reference: weakref.ref[Tensor]) -> None:
-    del _taken[id(reference)]
-    release_input()
