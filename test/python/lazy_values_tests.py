@@ -500,6 +500,16 @@ class Values(unittest.TestCase):
         self.assertEqual(koila.last().budget_bytes, 12 * 1024)
         self.assertLess(koila.last().tile, 64)
 
+    def test_a_view_of_what_was_computed_runs_nothing(self):
+        x = koila.lazy(torch.randn(256, 64), batch=0, budget=300_000)
+        totals = x.sum(0)
+        totals.sum().item()
+        last = koila.last()
+        self.assertEqual(last.budget_bytes, 300_000)
+        first = totals[0]
+        self.assertEqual(first.item(), totals.tolist()[0])
+        self.assertIs(koila.last(), last)
+
     def test_script_modules_run_whole(self):
         torch.manual_seed(0)
         plain = nn.Sequential(nn.Linear(16, 256), nn.ReLU(), nn.Linear(256, 4)).eval()

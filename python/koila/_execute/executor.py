@@ -479,6 +479,9 @@ def _read(asked: list[Value], frames: Frames) -> None:
         # Something else that is held may not be computed any more.
         _read_alone(asked, frames)
         return
+    if not program.nodes:
+        settle_results([], [])  # all are views of what is there
+        return
     if program.writes():
         # What is written must run once, with all that follows from it.
         whole = prepare([*values, *held])
