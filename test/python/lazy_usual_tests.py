@@ -225,6 +225,21 @@ class Usual(unittest.TestCase):
                 for value, right in zip(found, step(None, samples), strict=True):
                     torch.testing.assert_close(torch.as_tensor(value), torch.as_tensor(right))
 
+    def test_many_sizes_of_one_call(self):
+        """More than any shape has dims."""
+
+        def step(x):
+            weight = torch.linspace(-1, 1, 64).view(8, 8).requires_grad_()
+            parts = (x @ weight).split([x.shape[0] // 32] * 32)
+            loss = torch.stack([part.square().mean() for part in parts]).sum()
+            loss.backward()
+            return loss.detach(), weight.grad
+
+        x = torch.randn(64, 8)
+        with self.assertWarnsRegex(koila.KoilaWarning, "it runs whole: it cannot be traced"):
+            loss, gradient = step(koila.lazy(x, batch=0, budget=4000))
+        torch.testing.assert_close((loss.run(), gradient), step(x))
+
 
 def use_booleans(x):
     """Forms in which programs write True and False where there are numbers."""

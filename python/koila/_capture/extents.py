@@ -11,7 +11,7 @@ from torch import Tensor
 
 from koila._capture.leaves import is_expanded
 from koila._capture.program import Program
-from koila._capture.values import Call, Node, Value
+from koila._capture.values import Node, Value
 
 __all__ = ["Extents", "find_extents", "is_multiple"]
 
@@ -27,7 +27,6 @@ _SHAPED = _VIEWS | frozenset(
     )
     if hasattr(owner, name)
 )
-_MOST_INPUTS = 16
 
 
 @dataclass(frozen=True)
@@ -39,10 +38,10 @@ class Extents:
     size: int
     multiples: bool = False
 
-    def are_in(self, call: Call) -> bool:
-        if call.function not in _SHAPED:
+    def are_in(self, node: Node) -> bool:
+        if node.call.function not in _SHAPED:
             return False
-        args, _ = call.fill([None] * _MOST_INPUTS)
+        args, _ = node.call.fill([None] * len(node.inputs))
         numbers = _flat(args[1:])
         return any(self._matches(item) for item in (numbers[:1] if self.size == 1 else numbers))
 
@@ -82,7 +81,7 @@ def find_extents(program: Program, batch: int | None) -> list[Extents]:
     found = []
     for way in (Extents(batch), Extents(batch, multiples=True)):
         has_rows = way.multiples and any(is_multiple(n, batch) and n > batch for n in rows)
-        if has_rows or any(way.are_in(node.call) for node in program.nodes):
+        if has_rows or any(way.are_in(node) for node in program.nodes):
             found.append(way)
     return found
 

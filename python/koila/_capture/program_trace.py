@@ -620,7 +620,7 @@ def _replay(module: nn.Module, recorded: _Recorded, arguments: tuple[Tensor, ...
         samples = leaves[recorded.batch[0]].size(recorded.batch[1])
 
     def invoke(node: Node, position: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        if samples is not None and extents is not None and extents.are_in(node.call):
+        if samples is not None and extents is not None and extents.are_in(node):
             args = extents.resize(node, args, samples)
         if recorded.casts and torch._C._get_tracing_state() is not None:
             args = _cast_as_inside(node.call, args)
