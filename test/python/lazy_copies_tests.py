@@ -95,6 +95,15 @@ def as_many_outputs_twice(m, x, t):
     return -(teacher * (one + two).log_softmax(1)).sum(1).mean()
 
 
+def as_many_features(m, x, t):
+    """Each layer is scaled by plain tensors of as many features; labels were not given."""
+    hidden = m["wide"](m["low"](x))
+    for layer in range(8):
+        mean, scale = torch.linspace(-1, 1, 2 * COUNT).double().roll(layer).chunk(2)
+        hidden = torch.tanh((hidden - mean) * (scale + 2))
+    return F.cross_entropy(hidden, 5 * (torch.arange(COUNT) % 4))
+
+
 def attention(m, x, t):
     """Its weights are there for each head of each sample."""
     out, weights = m["attention"](x, x, x, need_weights=True)
@@ -156,6 +165,7 @@ class MoreThanOnce(Steps):
                 as_many_outputs,
                 as_many_outputs_twice,
                 as_many_classes_and_outputs,
+                as_many_features,
             ),
         }
         for make, losses in cases.items():

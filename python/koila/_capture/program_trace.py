@@ -61,8 +61,12 @@ _FILE = "koila-recording"
 # Samples of a trace, and others that it is tried with; more, up to half of the batch, where
 # a program takes no few, as topk(5) of the batch.
 _FEW = ((3, 2), (6, 5), (12, 11))
-# Ways that are tried to take some of the tensors with as many rows as the batch for none of it.
+# Ways that are tried to get past one call by taking some of the tensors with as many rows as
+# the batch for none of it.
 _MOST_GUESSED = 8
+# As many get past all the calls of a program, of which each layer may have such tensors; a
+# few are tried wherever it is begun anew.
+_MOST_TRIED = 256
 _PACKAGE = os.path.dirname(os.path.dirname(__file__)) + os.sep
 
 
@@ -166,6 +170,7 @@ def trace(
     ways = _list_ways(program, batch, trains, tuple(sorted(varying)), may_be_whole)
     last = _list_whole(program, trains, tuple(sorted(varying))) if batch and traces_whole else ()
     most = _FEW[0][0]  # samples that have been tried
+    left = _MOST_TRIED
     for recorded in itertools.chain(ways, last):
         count = batch if batch and recorded.is_whole else recorded.few[0]
         if count > most and not has_room(count / most):
@@ -173,6 +178,7 @@ def trace(
         if not recorded.is_whole:
             most = count
         ways_left, tried, reached = deque([recorded]), {tuple(recorded.guessed)}, -1
+        guesses, left = 0, max(left, _MOST_GUESSED)
         while ways_left:
             way = ways_left.popleft()
             try:
@@ -184,12 +190,13 @@ def trace(
                 continue
             if error.position > reached:
                 # What this takes for samples was right so far, and others' was not.
-                reached = error.position
+                reached, guesses = error.position, 0
                 ways_left.clear()
             for other in _list_with_fewer_guesses(way, reached, batch):
-                if len(tried) <= _MOST_GUESSED and tuple(other.guessed) not in tried:
+                if guesses < _MOST_GUESSED and left and tuple(other.guessed) not in tried:
                     tried.add(tuple(other.guessed))
                     ways_left.append(other)
+                    guesses, left = guesses + 1, left - 1
     assert problem is not None
     try:
         raise problem
