@@ -116,6 +116,64 @@ class Held(unittest.TestCase):
             self.assertEqual(koila.last().tile, 1)
             self.assertNotIn("no tile fits", koila.last().announced or "")
 
+    def test_what_was_seen_before_a_write_is_planned_for(self):
+        """A read computes what the program holds, which is then written to: reads begin with a
+        copy of what was there where there is room for both, steps compute it again."""
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Linear(16, 64), nn.Tanh(), nn.Linear(64, 64))
+        for parameter in model.parameters():
+            parameter.grad = torch.zeros_like(parameter)
+        given = torch.randn(SAMPLES, 20, 16), torch.randint(20, (SAMPLES,))
+        held = given[0].numel() * 4 * 4
+
+        def step(write, end, budget):
+            for parameter in model.parameters():
+                parameter.grad.zero_()
+            said = []
+            x, lengths = koila.lazy(*given, batch=0, budget=budget)
+            h = model(x)
+            lengths.max().item()
+            said.append(koila.last())
+            write(h)
+            found = torch.tensor(end(h, x))
+            said.append(koila.last())
+            return found, [p.grad.clone() for p in model.parameters()], said
+
+        def scale_data(h):
+            h.data.mul_(2)
+
+        def scale_twice(h):
+            h.detach().mul_(0.5)
+            h.data[:, 3:].mul_(4)
+
+        def differentiate(h, x):
+            loss = h.square().mean()
+            loss.backward()
+            return loss.item()
+
+        def read(h, x):
+            return h.norm().item()
+
+        def read_beside(h, x):
+            return x.square().mean().item()
+
+        for write in (scale_data, scale_twice):
+            for end, budgets in (
+                (differentiate, (2 * held, 3 * held, 5 * held // 2, 4 * held)),
+                (read, (held // 2, held, 3 * held // 2, 2 * held, 3 * held)),
+                (read_beside, (held // 2, held, 3 * held // 2, 2 * held, 3 * held)),
+            ):
+                wanted = step(write, end, "1TiB")
+                for budget in budgets:
+                    with self.subTest(write.__name__, end=end.__name__, budget=budget):
+                        run = functools.partial(step, write, end, budget)
+                        with warnings.catch_warnings():
+                            warnings.simplefilter("error", koila.KoilaWarning)
+                            run()
+                            measured, found = peak_of(run)
+                        self.assertLessEqual(measured, budget)
+                        torch.testing.assert_close(found[:2], wanted[:2])
+
     def test_what_other_batches_have_left_is_no_part_of_a_step(self):
         body, head, x, y = make()
 

@@ -609,11 +609,11 @@ class Node:
 
     def forget_written(self) -> None:
         """What was seen before a write is of no use any more: reads begin with what was seen
-        behind it."""
+        behind it, and steps compute all of it again."""
         for index in () if self.done else self.call.writes:
-            before = self.inputs[index]
-            if isinstance(before, Value) and before.node is not None and not before.is_held():
-                before.seen = None
+            for before in self.inputs[index].group.list_members():
+                if before.node is not None and not before.is_held():
+                    before.seen = None
 
     def finish(self) -> None:
         self.done = True

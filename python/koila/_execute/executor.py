@@ -497,7 +497,8 @@ def _read(asked: list[Value], frames: Frames) -> None:
             run.note(None)
             run_for_good(whole)
             return
-    run = start(program, "inference", frames)
+    run = _start_read(program, [*values, *held], frames)
+    program = run.program
     if (problem := run.find_unknown()) is not None:
         if len(program.roots) > len(values):
             # What is held beside it may be the reason.
@@ -550,6 +551,19 @@ def _read(asked: list[Value], frames: Frames) -> None:
     run.note(compiled, is_read=graph)
 
 
+def _start_read(program: Program, values: list[Value], frames: Frames) -> Run:
+    """A run of the program of values without their graphs. It begins with copies of what was
+    seen before writes if there is room for them, and else computes it again."""
+    run = start(program, "inference", frames)
+    if not program.copied or run.find_unknown() is not None or run.fits():
+        return run
+    if not all(map(is_as_recorded, values)):
+        return run
+    for node in program.nodes:
+        node.forget_written()
+    return start(prepare(values, graph=False), "inference", frames)
+
+
 def _fits_step(run: Run) -> bool:
     peak = run.plan.step_peak
     return peak is not None and peak <= run.budget
@@ -569,7 +583,8 @@ def _read_alone(values: list[Value], frames: Frames, depth: int = 0) -> None:
     if waiting := _list_waiting(program, values):
         _read_alone(waiting, frames, depth + 1)
         program = prepare(values, graph=False)
-    run = start(program, "inference", frames)
+    run = _start_read(program, values, frames)
+    program = run.program
     unknown = run.find_unknown()
     problem = unknown
     compiled: Compiled | None = None

@@ -101,6 +101,8 @@ def _start_step(value: Value, frames: Frames, is_alone: bool = False) -> tuple[R
         # Something else that is held may not be computed any more with its graph.
         held = [other for other in held if is_as_recorded(other)]
         program = prepare([value, *held])
+    for node in program.nodes:
+        node.forget_written()
     run = start(program, "train", frames)
     inside = set(gradient_closure(value)[0])
     outside_values = [

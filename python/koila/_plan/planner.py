@@ -21,6 +21,7 @@ from koila import memory
 from koila._capture.dispatch_cache import is_arithmetic
 from koila._capture.frames import Frames, location_of
 from koila._capture.graphs import measure_graphs
+from koila._capture.memory import written_by
 from koila._capture.program import Program
 from koila._capture.program_trace import (
     Traced,
@@ -678,7 +679,8 @@ def start(program: Program, mode: str, frames: Frames) -> Run:
         resident = _find_resident(program)
     restart()
     plan = _find_plan(program)
-    return Run(program, plan, mode, frames, batch, budget, grads, budgets, device, resident)
+    beside = sum(program.tensor_of(program.leaves[place]).nbytes for place in program.copied)
+    return Run(program, plan, mode, frames, batch, budget, grads, budgets, device, resident, beside)
 
 
 # Of a tensor that the leaf of a program alone holds, with those of the question.
@@ -758,8 +760,23 @@ def _list_computed(program: Program) -> Iterator[Value]:
     of, or that this one computes again or reads."""
     calls = {leaf.source.call for leaf in program.leaves if leaf.source is not None}
     nodes, leaves = set(program.nodes), set(program.leaves)
-    for value in recording.list_all():
+    values = recording.list_all()
+    for value in (*values, *_list_before_writes(values)):
         is_of_batch = value.source is not None and value.source.call in calls
         is_seen = value.tensor is None and (value.node in nodes or value in leaves)
         if is_of_batch or is_seen:
             yield value
+
+
+def _list_before_writes(values: list[Value]) -> Iterator[Value]:
+    """What there is of their memory from before writes that have still to run: nobody holds
+    it, and reads begin with a copy of what was seen of it."""
+    groups = {value.group for value in values}
+    waiting = list(groups)
+    while waiting:
+        write = waiting.pop().open_write()
+        for written in () if write is None else written_by(write):
+            if written.group not in groups:
+                groups.add(written.group)
+                waiting.append(written.group)
+                yield from written.group.list_members()
