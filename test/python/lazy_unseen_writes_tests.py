@@ -267,6 +267,54 @@ class UnseenWrites(unittest.TestCase):
             for found, right in zip(compute(budget), wanted, strict=True):
                 self.assertAlmostEqual(found, right, places=10)
 
+    def test_what_autograd_has_kept(self):
+        """Through `.data` of what was recorded: the gradient is made of what is written, which
+        no tile can do, and it is said that the step runs whole."""
+
+        def of_a_result(step):
+            h = torch.tanh(step.low(step.x))
+            h.data.masked_fill_(h.detach() < 0.2, 0.5)
+            return step.high(h)
+
+        def of_an_input(step):
+            h = step.low(step.x)
+            squares = h.square()
+            h.data[:, 3:].mul_(2)
+            return step.high(squares + h)
+
+        def of_a_view(step):
+            h = torch.tanh(step.low(step.x))
+            h.view(-1).data.view_as(h)[:, :5].neg_()
+            return step.high(h)
+
+        for compute in (of_a_result, of_an_input, of_a_view):
+            plain = Step(None)
+            wanted = finish(plain, compute(plain))
+            step = Step(WHOLE)
+            self.assertEqual(finish(step, compute(step)), wanted)
+            step = Step(TILED)
+            with self.assertWarnsRegex(koila.KoilaWarning, r"'\.data'.* kept") as caught:
+                found = finish(step, compute(step))
+            self.assertEqual(caught.filename, __file__)
+            self.assertIsNone(koila.last().tile)
+            for value, right in zip(found, wanted, strict=True):
+                self.assertAlmostEqual(value, right, places=10, msg=compute.__name__)
+
+    def test_what_autograd_has_not_kept(self):
+        def compute(step):
+            h = step.low(step.x)
+            h.data.masked_fill_(h.detach() < 0.2, 0.5)
+            return step.high(torch.tanh(h))
+
+        plain, step = Step(None), Step("20KiB")
+        wanted = finish(plain, compute(plain))
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", koila.KoilaWarning)
+            found = finish(step, compute(step))
+        self.assertIsNotNone(koila.last().tile)
+        for value, right in zip(found, wanted, strict=True):
+            self.assertAlmostEqual(value, right, places=10)
+
     def test_the_batch_becomes_another(self):
         """A plain tensor that was given is written to, by what was computed of it."""
 

@@ -31,6 +31,7 @@ from koila._interrupt import import_whole
 __all__ = [
     "fakes",
     "find_call",
+    "find_saved",
     "is_arithmetic",
     "is_saved",
     "make_fake",
@@ -481,13 +482,26 @@ def _observe(
 
 def is_saved(call: Call, inputs: tuple[Any, ...], index: int) -> bool:
     """Whether autograd keeps an input of a call for its gradient, or may."""
+    return index in find_saved(call, inputs)[0]
+
+
+def find_saved(call: Call, inputs: tuple[Any, ...]) -> tuple[set[int], set[int]]:
+    """The inputs and the results of a call that autograd keeps for its gradient; all of them
+    where that cannot be tried."""
     if not any(meta.requires_grad for meta in call.metas):
-        return False
+        return set(), set()
     storages: list[int] = []
 
     def note(tensor: torch.Tensor) -> torch.Tensor:
         storages.append(tensor.untyped_storage()._cdata)
         return tensor
+
+    def list_noted(tensors: list[Any]) -> set[int]:
+        return {
+            index
+            for index, tensor in enumerate(tensors)
+            if isinstance(tensor, torch.Tensor) and tensor.untyped_storage()._cdata in storages
+        }
 
     with contextlib.suppress(Exception), torch.inference_mode(False):
         with fakes:
@@ -501,10 +515,9 @@ def is_saved(call: Call, inputs: tuple[Any, ...], index: int) -> bool:
             ]
         args, kwargs = call.fill(list(entries))
         with fakes, saved_tensors_hooks(note, lambda tensor: tensor):
-            call.perform(args, kwargs)
-        kept = entries[index]
-        return isinstance(kept, torch.Tensor) and kept.untyped_storage()._cdata in storages
-    return True
+            made = call.flatten(call.perform(args, kwargs))
+        return list_noted(entries), list_noted(made)
+    return set(range(len(inputs))), set(range(len(call.metas)))
 
 
 def _version(entry: Any) -> int | None:

@@ -41,6 +41,7 @@ from koila._capture.made_of_sizes import Diagonal, Positions, is_permutation
 from koila._capture.module_snapshot import seed
 from koila._capture.owned_traces import trace as trace_module
 from koila._capture.program import Program, places_of
+from koila._capture.unseen_writes import find_unseen_write
 from koila._capture.values import Call, Meta, Node, Value, detaching, rebuild
 from koila._errors import CompileError, Location
 
@@ -52,6 +53,7 @@ __all__ = [
     "find_recorded",
     "find_sample_dims",
     "in_user_lines",
+    "refuse_unseen_writes",
     "trace",
     "whole_bytes",
     "writes_past_graph",
@@ -660,6 +662,17 @@ def _replay(module: nn.Module, recorded: _Recorded, arguments: tuple[Tensor, ...
         only = results[0]
         return only.reshape(()) if only.dim() and only.numel() == 1 else only
     return tuple(results)
+
+
+def refuse_unseen_writes(program: Program) -> None:
+    """Raises CompileError for a step that writes through ``.data`` to what autograd has kept:
+    of a trace autograd would refuse that."""
+    place = find_unseen_write(program)
+    if place is not None:
+        raise CompileError(
+            "it writes through '.data' to what autograd has kept before for a gradient",
+            Location(_FILE, place + 1),
+        )
 
 
 def writes_past_graph(node: Node) -> bool:

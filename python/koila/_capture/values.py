@@ -45,14 +45,13 @@ __all__ = [
     "read_sizes",
     "rebuild",
     "sources",
+    "unnoticed",
 ]
 
+# Of what is made by it autograd notices no writes.
+unnoticed: Any = torch.Tensor.data.__get__  # type: ignore[attr-defined]
 # What is made of a tensor without its graph.
-detaching = (
-    torch.Tensor.detach,
-    torch.detach,
-    torch.Tensor.data.__get__,  # type: ignore[attr-defined]
-)
+detaching = (torch.Tensor.detach, torch.detach, unnoticed)
 
 
 class Meta(NamedTuple):

@@ -28,6 +28,7 @@ from koila._capture.program_trace import (
     explain,
     find_recorded,
     in_user_lines,
+    refuse_unseen_writes,
     trace,
     whole_bytes,
 )
@@ -557,6 +558,8 @@ class Run:
         return _Choice(traced, budget * _DOUBT, made, doubt)
 
     def _rewrite(self, grads: str, **size: Any) -> Compiled:
+        if self.mode == "train":
+            refuse_unseen_writes(self.program)
         traced = self.traced()
         with tracing, self._compiler(traced):
             made = compile_script(
