@@ -240,6 +240,40 @@ class Usual(unittest.TestCase):
             loss, gradient = step(koila.lazy(x, batch=0, budget=4000))
         torch.testing.assert_close((loss.run(), gradient), step(x))
 
+    def check_states(self, make):
+        """That a cell whose states are made of the batch is split."""
+
+        def step(budget):
+            torch.manual_seed(0)
+            cell = nn.LSTMCell(WIDTH, WIDTH).double()
+            x = make_samples((PATCHES, WIDTH))[0]
+            x = x if budget is None else koila.lazy(x, batch=0, budget=budget)
+            h, c = make(x), make(x)
+            for patch in range(PATCHES):
+                h, c = cell(x[:, patch], (h, c))
+            loss = h.square().mean()
+            loss.backward()
+            return [loss.detach(), *(weight.grad for weight in cell.parameters())]
+
+        wanted = step(None)
+        step(1 << 40)
+        peak = koila.last().peak_bytes
+        self.assertIsNotNone(peak)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", koila.KoilaWarning)
+            found = step(peak // 2)
+        self.assertIsNotNone(koila.last().tile)
+        for value, right in zip(found, wanted, strict=True):
+            torch.testing.assert_close(torch.as_tensor(value), torch.as_tensor(right))
+
+    def test_sizes_of_what_is_gone(self):
+        """Nobody has the tensor any more of which a program has asked the size."""
+        for make in (
+            lambda x: x.new_zeros(x[:, 0].size()),
+            lambda x: x.new_ones(x[:, 1:].size(0), WIDTH),
+        ):
+            self.check_states(make)
+
 
 def use_booleans(x):
     """Forms in which programs write True and False where there are numbers."""

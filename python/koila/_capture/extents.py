@@ -9,9 +9,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from koila._capture.batch_int import BatchInt
 from koila._capture.leaves import is_expanded
 from koila._capture.program import Program
-from koila._capture.values import Node, Value
+from koila._capture.values import Node, Value, read_sizes
 
 __all__ = ["Extents", "find_extents", "is_multiple"]
 
@@ -22,7 +23,7 @@ _SHAPED = _VIEWS | frozenset(
     getattr(owner, name)
     for owner in (torch, Tensor)
     for name in (
-        *("expand", "new_zeros", "new_ones", "broadcast_to"),
+        *("expand", "new_empty", "new_zeros", "new_ones", "broadcast_to"),
         *("split", "split_with_sizes"),
     )
     if hasattr(owner, name)
@@ -41,7 +42,7 @@ class Extents:
     def are_in(self, node: Node) -> bool:
         if node.call.function not in _SHAPED:
             return False
-        args, _ = node.call.fill([None] * len(node.inputs))
+        args, _ = node.call.fill([_find_number(entry) for entry in node.inputs])
         numbers = _flat(args[1:])
         return any(self._matches(item) for item in (numbers[:1] if self.size == 1 else numbers))
 
@@ -81,9 +82,15 @@ def find_extents(program: Program, batch: int | None) -> list[Extents]:
     found = []
     for way in (Extents(batch), Extents(batch, multiples=True)):
         has_rows = way.multiples and any(is_multiple(n, batch) and n > batch for n in rows)
-        if has_rows or any(way.are_in(node) for node in program.nodes):
+        if has_rows or any(map(way.are_in, program.nodes)):
             found.append(way)
     return found
+
+
+def _find_number(entry: Any) -> int | None:
+    """The number that an input of a call is: a size of what is gone by now."""
+    is_gone = isinstance(entry, BatchInt) and next(read_sizes(entry), None) is None
+    return int(entry) if is_gone else None
 
 
 def _find_in_view(node: Node, args: tuple[Any, ...]) -> int | None:
