@@ -274,6 +274,35 @@ class Usual(unittest.TestCase):
         ):
             self.check_states(make)
 
+    def test_sizes_of_tensors_to_be_filled(self):
+        """States of a cell as programs make them, also from before PyTorch 0.4."""
+
+        def by_sizes(x):
+            return x.data.new(x.size(0), WIDTH).zero_()
+
+        def by_size(x):
+            return x.new(x[:, 0].size()).fill_(0.5)
+
+        def by_number(x):
+            return x.new(SAMPLES, WIDTH).fill_(0.5)
+
+        def of_another_type(x):
+            return (x > 0).new(x.size(0), WIDTH).fill_(True).double()
+
+        def by_new_empty(x):
+            return x.new_empty(SAMPLES, WIDTH).fill_(0.5)
+
+        def of_data(x):
+            return x.new((0.5,) * WIDTH).expand(x.size(0), -1)
+
+        for make in (by_sizes, by_size, by_number, of_another_type, by_new_empty, of_data):
+            with self.subTest(make.__name__):
+                self.check_states(make)
+        x = koila.lazy(torch.randn(SAMPLES, 3), batch=0)
+        for args in ((x.size(),), (x.size(0), 3), ([0.5, 2],), ((4, 5),), ()):
+            plain = torch.empty(0).new(*args)
+            self.assertEqual((x.new(*args).shape, x.new(*args).dtype), (plain.shape, plain.dtype))
+
 
 def use_booleans(x):
     """Forms in which programs write True and False where there are numbers."""

@@ -596,3 +596,15 @@ def _leaf_tensor(item: Any) -> Tensor | None:
 def _is_all_true(func: Any, args: Any, kwargs: Any) -> Any:
     """As torch.distributions checks its arguments: ``all()``, and nobody's own."""
     return call(torch.all, args, kwargs)
+
+
+@handle(Tensor.new)
+def _new(func: Any, args: Any, kwargs: Any) -> Any:
+    """As programs have it from before PyTorch 0.4: of sizes it makes a tensor that has still to
+    be filled, anything else is data."""
+    like, *sizes = args
+    if len(sizes) == 1 and isinstance(sizes[0], torch.Size):
+        sizes = list(sizes[0])
+    if sizes and all(isinstance(size, int) for size in sizes):
+        return call(Tensor.new_empty, (like, tuple(sizes)), kwargs)
+    return call(func, args, kwargs)
