@@ -104,6 +104,58 @@ class Filled(unittest.TestCase):
         for left, right in zip(found, wanted, strict=True):
             torch.testing.assert_close(left, right, rtol=1e-10, atol=1e-12)
 
+    def test_a_sum_that_is_read_before_it_is_written_to(self):
+        """As the weights of an attention that add up over the steps of a decoder."""
+
+        def step(budget):
+            torch.manual_seed(0)
+            cell, out = nn.LSTMCell(WIDTH, WIDTH).double(), nn.Linear(WIDTH, STEPS).double()
+            weights = [*cell.parameters(), *out.parameters()]
+            for weight in weights:
+                weight.grad = torch.zeros_like(weight)
+            _, x, _ = make(True, None)
+            x = x if budget is None else koila.lazy(x, batch=0, budget=budget)
+            hidden = cells = torch.zeros(x.shape[0], WIDTH, dtype=x.dtype)
+            total = torch.ones(x.shape[0], STEPS, dtype=x.dtype)
+            before = total * 2 + x[:, 0, :STEPS] * 0
+            context = x[:, 0]
+            for _ in range(STEPS):
+                hidden, cells = cell(context, (hidden, cells))
+                attention = (out(hidden) - total).softmax(-1)
+                total += attention
+                context = (attention[:, None] @ x)[:, 0]
+            loss = (hidden * context).sum(-1).square().mean() + before.mean()
+            loss.backward()
+            found = loss, total.detach() * 1, before * 1, *(weight.grad for weight in weights)
+            return [koila.run(value).detach() for value in found]
+
+        wanted = step(None)
+        for budget in (1 << 40, 200_000):
+            with warnings.catch_warnings():
+                warnings.simplefilter("error", koila.KoilaWarning)
+                for left, right in zip(step(budget), wanted, strict=True):
+                    torch.testing.assert_close(left, right, rtol=1e-10, atol=1e-12)
+
+    def test_what_others_have_kept_is_written_to_at_once(self):
+        for budget in (None, 1 << 40):
+            weight = nn.Parameter(torch.ones(WIDTH).double())
+            total = torch.ones(SAMPLES, WIDTH).double()
+            kept = (weight * total).sum()
+            x = torch.ones(SAMPLES, WIDTH).double()
+            total += x if budget is None else koila.lazy(x, batch=0, budget=budget)
+            with self.assertRaisesRegex(RuntimeError, "modified by an inplace operation"):
+                kept.backward()
+            self.assertEqual(koila.run(total).sum().item(), 2 * SAMPLES * WIDTH)
+
+    def test_buffers_stay_what_they_are(self):
+        """What a model reads in each step, and then writes."""
+        center = torch.zeros(WIDTH).double()
+        x = koila.lazy(torch.ones(SAMPLES, WIDTH).double(), batch=0, budget=1 << 40)
+        left = x - center
+        center.add_(x.mean(0))
+        self.assertIs(type(center), torch.Tensor)
+        self.assertEqual((center.sum().item(), left.sum().item()), (WIDTH, SAMPLES * WIDTH))
+
     def test_the_comparison_can_fail(self):
         """Without the steps before the last one."""
 
