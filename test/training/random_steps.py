@@ -14,7 +14,7 @@ With every step runs a control: the step accumulated over tiles, each with stati
 pairs of its own. Steps at which that is not seen to differ are replaced by others before
 koila sees them.
 
-With --lazy a step goes through koila.lazy instead, several times, with a budget below what it
+With --lazy a step goes through koila.lazy instead, three times, with a budget below what it
 takes as a whole; every third has its loss read first. Without a warning it runs in tiles and
 within the budget.
 
@@ -313,9 +313,9 @@ def check_lazy(step: RandomStep, counter: Counter, rng: random.Random) -> list[s
         raise Whole("it cannot be traced for another number of samples")
     budget = int(last.peak_bytes * (0.5 + 0.45 * rng.random()))
     module, said = copy.deepcopy(step.module), []
-    # A loss may be read by a step of its own, and from the second call on by itself: each is
-    # planned once.
-    calls = range(3 if reads else 2)
+    # The second call finds gradients, and may read the loss in another way than the first:
+    # that is planned once.
+    calls = range(3)
     for call in calls:
         module.load_state_dict(step.module.state_dict())
         module.zero_grad(set_to_none=call == 0)
