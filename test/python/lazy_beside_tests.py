@@ -147,8 +147,8 @@ def differentiate(loss, model):
 
 class Beside(unittest.TestCase):
     def run_steps(self, make, budget, way):
-        """Two steps of a model: the bytes of the second, what it leaves, and what is said
-        of both."""
+        """Three steps of a model, of which the second may do without what is planned for the
+        first: the bytes of the last, what it leaves, and what is said of all."""
         planner.forget()  # what was said of other budgets
         torch.manual_seed(1)
         model = make()
@@ -161,7 +161,7 @@ class Beside(unittest.TestCase):
 
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always", koila.KoilaWarning)
-            for _ in range(2):
+            for _ in range(3):
                 for weight in model.parameters():
                     weight.grad.zero_()
                 peak = peak_of(step)[0]
@@ -420,7 +420,7 @@ class Beside(unittest.TestCase):
         look = lambda gradient: seen.append(gradient.norm().item())
         make = lambda: Hooked(lambda hidden: hidden.register_hook(look))
         self.check(make, 660_000)
-        self.assertEqual(len(seen), 4)
+        self.assertEqual(len(seen), 6)
         self.assertAlmostEqual(seen[1], seen[3], places=5)
 
     def test_a_gradient_that_is_kept(self):
@@ -432,6 +432,28 @@ class Beside(unittest.TestCase):
             with self.subTest(way=way.__name__):
                 self.check(orthogonal_layers, 800_000, way=way)
                 self.check(orthogonal_layers, 500_000, words, way=way)
+
+    def test_a_loss_that_is_read_is_differentiated_once(self):
+        """Its gradients wait for the backward pass, also those of weights that are computed."""
+
+        class Transposed(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.low = nn.Parameter(torch.randn(FEATURES, 512) * 0.1)
+                self.high = nn.Parameter(torch.randn(512, CLASSES) * 0.1)
+
+            def forward(self, x):
+                return F.linear(F.linear(x, self.low.t()).tanh(), self.high.t())
+
+        reads = []
+
+        def look(loss, model):
+            look_and_differentiate(loss, model)
+            reads.append(koila.last().reads)
+
+        self.check(Transposed, 1_600_000, way=look_and_differentiate)
+        self.run_steps(Transposed, 1_600_000, look)
+        self.assertEqual(reads, [0, 0, 0])
 
     def test_a_buffer_is_written_after_it_was_read(self):
         for read in (

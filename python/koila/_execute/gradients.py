@@ -598,8 +598,8 @@ def _backward(
     if not is_open(value):
         return False
     kept = value.kept
-    usable = not create_graph and inputs is None and not _has_graph(value)
-    if kept is not None and usable and not find_hooked(value):
+    usable = not create_graph and inputs is None
+    if kept is not None and usable and not _has_graph(value, kept) and not find_hooked(value):
         verify(closure([value]))
         kept.used = True
         program = Program([], [])
@@ -615,6 +615,7 @@ def _backward(
         if not retain_graph:
             _free(value)
         return True
+    del kept
     if not retain_graph:
         _drop_kept(value)
     is_part = part is not None
@@ -789,11 +790,15 @@ def _measure_retained(run: Run) -> int:
     return 0
 
 
-def _has_graph(value: Value) -> bool:
-    """Whether a part of it was computed with its graph in between, which this pass
-    is to free."""
+def _has_graph(value: Value, kept: _Kept | None = None) -> bool:
+    """Whether a part of it was computed with its graph, which this pass is to free; since the
+    gradients that are ``kept`` were found, which go through the graphs that there were."""
+    known = () if kept is None else kept.leaves.values()
     return any(
-        leaf.node is None and leaf.tensor is not None and leaf.tensor.grad_fn is not None
+        leaf.node is None
+        and leaf.tensor is not None
+        and leaf.tensor.grad_fn is not None
+        and leaf not in known
         for leaf in gradient_closure(value)[1]
     )
 
