@@ -12,6 +12,7 @@
 
 #include "SharedGradients.h"
 #include "GradientBuilder.h"
+#include "PhasePlan.h"
 #include "koila/Analysis/DimAnalysis.h"
 #include "koila/Analysis/RequiresGradAnalysis.h"
 #include "koila/Analysis/Storage.h"
@@ -39,7 +40,8 @@ private:
   /// same tensor, or a view of it.
   enum class Share { None, Same, View };
   struct Shares {
-    SmallVector<Share> operands;
+    /// Of each operand, or of all that regions read.
+    SmallVector<Share> reads;
     /// Whether several may get the same elements, as those of a sum do. Those
     /// of a concatenation get each its part.
     bool overlap = true;
@@ -73,6 +75,12 @@ private:
 };
 } // namespace
 
+/// The operands, of which several may be one value; of regions what they read.
+static SmallVector<Value> listReads(Operation &op) {
+  return op.getNumRegions() == 0 ? llvm::to_vector(op.getOperands())
+                                 : getReads(&op);
+}
+
 static bool isLeaf(Operation *op) {
   return isa_and_nonnull<ParamGetOp, LeafOp>(op);
 }
@@ -97,7 +105,7 @@ GradientSeparator::getOneSample(Value value) const {
 
 GradientSeparator::Shares GradientSeparator::getShares(Operation &op) const {
   // Of what nothing is known anything may be a view.
-  Shares shares{SmallVector<Share>(op.getNumOperands(), Share::View)};
+  Shares shares{SmallVector<Share>(listReads(op).size(), Share::View)};
   auto memory = dyn_cast<MemoryRuleInterface>(op);
   if (!memory || op.getNumRegions() > 0)
     return shares;
@@ -115,9 +123,9 @@ GradientSeparator::Shares GradientSeparator::getShares(Operation &op) const {
   BackwardRule rule(&op, target, lookup, wants, arrives);
   memory.describeBackward(rule);
   for (const BackwardRule::Output &output : rule.getOutputs()) {
-    shares.operands[output.operand] = !output.of      ? Share::None
-                                      : output.isSame ? Share::Same
-                                                      : Share::View;
+    shares.reads[output.operand] = !output.of      ? Share::None
+                                   : output.isSame ? Share::Same
+                                                   : Share::View;
     if (output.of)
       taken += output.tensor.numElements();
   }
@@ -137,14 +145,13 @@ void GradientSeparator::spread(Operation &op) {
   auto isCarried = [&](Value value) { return sharing.contains(value); };
   if (llvm::none_of(op.getResults(),
                     [&](Value value) { return gradients.wants(value); }) ||
-      llvm::none_of(op.getOperands(), isCarried))
+      llvm::none_of(listReads(op), isCarried))
     return;
   Leaves leaves;
   Shares shares = getShares(op);
-  for (auto [operand, share] :
-       llvm::zip_equal(op.getOperands(), shares.operands))
-    if (share != Share::None && gradients.wants(operand))
-      for (auto [leaf, isViewed] : sharing.lookup(operand))
+  for (auto [read, share] : llvm::zip_equal(listReads(op), shares.reads))
+    if (share != Share::None && gradients.wants(read))
+      for (auto [leaf, isViewed] : sharing.lookup(read))
         leaves[leaf] |= isViewed || share == Share::View;
   if (leaves.empty())
     return;
@@ -195,10 +202,10 @@ GradientSeparator::Pass GradientSeparator::collect(BackwardOp op) const {
   visit(op.getSelf());
   while (!left.empty()) {
     Operation *recorded = left.pop_back_val();
-    for (Value operand : recorded->getOperands()) {
-      if (shared.contains(operand))
-        pass.readers[operand].push_back(recorded);
-      visit(operand);
+    for (Value read : listReads(*recorded)) {
+      if (shared.contains(read))
+        pass.readers[read].push_back(recorded);
+      visit(read);
     }
   }
   return pass;
