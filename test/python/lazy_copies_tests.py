@@ -145,6 +145,15 @@ def memory(m, x, t):
     return torch.logsumexp(m["low"](x) @ bank.t(), 1).mean()
 
 
+def edges(m, x, t):
+    """Between the nodes that each sample has, of which there are as many as two batches."""
+    nodes = torch.arange(2 * COUNT)
+    starts, ends = nodes.repeat(3), torch.cat([nodes, (nodes + 1) % len(nodes), nodes.flip(0)])
+    h = m["low"](x)[:, None] * torch.linspace(-1, 1, len(nodes)).double()[:, None]
+    found = torch.zeros(h.shape, dtype=h.dtype).index_add(1, ends, h[:, starts])
+    return F.cross_entropy(m["high"](found.amax(1)), t)
+
+
 def with_decay(loss):
     """So that all weights have a gradient, of which nothing is kept."""
     return lambda m, x, t: loss(m, x, t) + 0.01 * sum(p.sum() for p in m.parameters())
@@ -161,6 +170,7 @@ class MoreThanOnce(Steps):
                 shuffled,
                 by_range,
                 memory,
+                edges,
                 as_many_classes,
                 as_many_outputs,
                 as_many_outputs_twice,

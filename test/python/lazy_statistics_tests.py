@@ -18,6 +18,7 @@ from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 import koila
+from koila._capture.graphs import measure_graphs
 from koila._lazy import checkpoints
 from memory_counter import peak_of
 
@@ -430,6 +431,17 @@ class Statistics(unittest.TestCase):
             found = evaluate(koila.lazy(images, batch=0, budget=images.nbytes))
             self.assertLess(koila.last().tile, COUNT)
             self.assertAlmostEqual(found, evaluate(images), 12)
+
+    def test_a_graph_that_has_saved_statistics_is_measured(self):
+        """They are lazy while an update of them waits, and nothing is computed to ask a graph
+        from before for its bytes."""
+        layer = nn.BatchNorm1d(6).eval()
+        samples = torch.randn(COUNT, 6)
+        evaluated = layer(samples)
+        updated = layer.train()(koila.lazy(samples, batch=0, budget="1GiB"))
+        self.assertIs(type(layer.running_mean), type(updated))
+        self.assertGreaterEqual(measure_graphs([evaluated], ()), samples.nbytes)
+        self.assertIs(type(layer.running_mean), type(updated))
 
     def test_statistics_are_seen_before_the_step(self):
         """They are those of this batch, whoever looks: a log, a file, an average of models."""

@@ -102,8 +102,9 @@ def _list_saved(kind: Any) -> list[str]:
 
 
 def _storages_of(node: Any, name: str) -> list[torch.UntypedStorage]:
-    # What a backward pass has freed raises.
-    with contextlib.suppress(RuntimeError):
+    # What a backward pass has freed raises. A buffer that a graph has saved may be lazy by now,
+    # and its bytes are asked of nobody but itself.
+    with contextlib.suppress(RuntimeError), torch._C.DisableTorchFunctionSubclass():
         saved = getattr(node, name)
         return [
             item.untyped_storage()

@@ -179,7 +179,7 @@ def trace(
             continue
         if not recorded.is_whole:
             most = count
-        ways_left, tried, reached = deque([recorded]), {tuple(recorded.guessed)}, -1
+        ways_left, tried, reached = deque([recorded]), {recorded.key()}, -1
         guesses, left = 0, max(left, _MOST_GUESSED)
         while ways_left:
             way = ways_left.popleft()
@@ -195,8 +195,8 @@ def trace(
                 reached, guesses = error.position, 0
                 ways_left.clear()
             for other in _list_with_fewer_guesses(way, reached, batch):
-                if guesses < _MOST_GUESSED and left and tuple(other.guessed) not in tried:
-                    tried.add(tuple(other.guessed))
+                if guesses < _MOST_GUESSED and left and other.key() not in tried:
+                    tried.add(other.key())
                     ways_left.append(other)
                     guesses, left = guesses + 1, left - 1
     assert problem is not None
@@ -253,16 +253,18 @@ def _list_with_fewer_guesses(
     recorded: _Recorded, position: int, batch: int | None
 ) -> list[_Recorded]:
     """Ways in which one tensor that the call at ``position`` depends on is none of the batch,
-    though it has as many rows: weights of as many classes as there are samples. What it reads
-    itself comes first, as the likeliest."""
+    though it has as many rows, or a multiple: weights of as many classes as there are samples,
+    places in a sequence that is twice as long. What it reads itself comes first, as the
+    likeliest."""
     if recorded.is_whole:
         return []
     leaves = recorded.program.leaves
-    guessed = [
-        index
-        for index in recorded.program.list_leaves_of(position)
-        if recorded.guessed[index] is not None and batch_dim(leaves[index], batch, 0) is None
-    ]
+
+    def is_guessed(index: int) -> bool:
+        is_row = recorded.guessed[index] is not None and batch_dim(leaves[index], batch, 0) is None
+        return is_row or index in recorded.made or index in recorded.copies
+
+    guessed = list(filter(is_guessed, recorded.program.list_leaves_of(position)))
     return [recorded.without(index) for index in guessed[:_MOST_GUESSED]]
 
 
@@ -495,6 +497,10 @@ class _Recorded:
             samples = ((i, dim) for i, dim in enumerate(dims) if dim is not None)
             for index, dim in itertools.islice(samples, 1):
                 self.batch = index, dim, program.leaves[index].meta.shape[dim]
+
+    def key(self) -> tuple[Any, ...]:
+        """Equal for ways that take the same for samples."""
+        return tuple(self.guessed), frozenset(self.made), frozenset(self.copies)
 
     def without(self, index: int) -> _Recorded:
         """The same, but that a leaf is there as a whole."""
