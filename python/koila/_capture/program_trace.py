@@ -179,7 +179,7 @@ def trace(
             continue
         if not recorded.is_whole:
             most = count
-        ways_left, tried, reached = deque([recorded]), {recorded.key()}, -1
+        ways_left, tried, reached = deque([recorded]), {tuple(recorded.guessed)}, -1
         guesses, left = 0, max(left, _MOST_GUESSED)
         while ways_left:
             way = ways_left.popleft()
@@ -195,8 +195,8 @@ def trace(
                 reached, guesses = error.position, 0
                 ways_left.clear()
             for other in _list_with_fewer_guesses(way, reached, batch):
-                if guesses < _MOST_GUESSED and left and other.key() not in tried:
-                    tried.add(other.key())
+                if guesses < _MOST_GUESSED and left and tuple(other.guessed) not in tried:
+                    tried.add(tuple(other.guessed))
                     ways_left.append(other)
                     guesses, left = guesses + 1, left - 1
     assert problem is not None
@@ -227,7 +227,9 @@ def _list_ways(
     if batch == 1:
         guesses = (0, 1)  # many tensors have one row
     counts = ((2, 1),) if batch == 1 else _FEW if batch else _FEW[:1]
-    for few, guess in itertools.product(counts, guesses if batch else (0,)):
+    # Positions may be those of a sequence, which is as long, or twice as long.
+    known_made = (program.made, {}) if program.made else ({},)
+    for found_made, few, guess in itertools.product(known_made, counts, guesses if batch else (0,)):
         dims = [
             batch_dim(leaf, batch, 0 if index in statistics else guess, differentiates)
             for index, leaf in enumerate(program.leaves)
@@ -237,7 +239,7 @@ def _list_ways(
             continue
         # As is a size that was written as a number, as of len(x).
         for extents in (None, *(ways if guess or batch == 1 else ())):
-            made = program.made if guess and has_samples else {}
+            made = found_made if guess and has_samples else {}
             parts = {
                 index: found
                 for index, found in copies.items()
@@ -253,18 +255,16 @@ def _list_with_fewer_guesses(
     recorded: _Recorded, position: int, batch: int | None
 ) -> list[_Recorded]:
     """Ways in which one tensor that the call at ``position`` depends on is none of the batch,
-    though it has as many rows, or a multiple: weights of as many classes as there are samples,
-    places in a sequence that is twice as long. What it reads itself comes first, as the
-    likeliest."""
+    though it has as many rows: weights of as many classes as there are samples. What it reads
+    itself comes first, as the likeliest."""
     if recorded.is_whole:
         return []
     leaves = recorded.program.leaves
-
-    def is_guessed(index: int) -> bool:
-        is_row = recorded.guessed[index] is not None and batch_dim(leaves[index], batch, 0) is None
-        return is_row or index in recorded.made or index in recorded.copies
-
-    guessed = list(filter(is_guessed, recorded.program.list_leaves_of(position)))
+    guessed = [
+        index
+        for index in recorded.program.list_leaves_of(position)
+        if recorded.guessed[index] is not None and batch_dim(leaves[index], batch, 0) is None
+    ]
     return [recorded.without(index) for index in guessed[:_MOST_GUESSED]]
 
 
@@ -497,10 +497,6 @@ class _Recorded:
             samples = ((i, dim) for i, dim in enumerate(dims) if dim is not None)
             for index, dim in itertools.islice(samples, 1):
                 self.batch = index, dim, program.leaves[index].meta.shape[dim]
-
-    def key(self) -> tuple[Any, ...]:
-        """Equal for ways that take the same for samples."""
-        return tuple(self.guessed), frozenset(self.made), frozenset(self.copies)
 
     def without(self, index: int) -> _Recorded:
         """The same, but that a leaf is there as a whole."""
