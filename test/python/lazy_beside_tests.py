@@ -347,6 +347,26 @@ class Beside(unittest.TestCase):
         self.assertLessEqual(peak, koila.last().peak_bytes)
         self.assertLess(koila.last().tile, len(X))
 
+    def test_samples_that_nobody_has_named_without_gradients(self):
+        """As what a generator makes for the step of a discriminator: it runs at once, and it is
+        said where that takes more than there is."""
+        torch.manual_seed(0)
+        maker = nn.Sequential(nn.Linear(8, 512), nn.ReLU(), nn.Linear(512, FEATURES))
+        real = koila.lazy(X, batch=0, budget=1_000_000)
+        samples = torch.randn(len(real), 8)
+        takes = SAMPLES * 2 * 512 * 4  # a layer, and what follows
+        with torch.no_grad(), warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always", koila.KoilaWarning)
+            found = maker(samples)
+            maker(samples[: len(samples) // 8])
+        (entry,) = caught
+        self.assertRegex(
+            str(entry.message), "'Sequential' ran whole on samples that koila.lazy was"
+        )
+        self.assertIn(f"{takes / (1 << 20):.2f} MiB of 976.56 KiB", str(entry.message))
+        self.assertEqual(entry.filename, __file__)
+        self.assertIs(type(found), torch.Tensor)
+
     def test_masks_of_dropouts(self):
         """What runs whole frees what it does not need any more where the program that is
         analysed does."""

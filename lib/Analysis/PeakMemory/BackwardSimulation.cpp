@@ -171,6 +171,8 @@ void PeakMemoryAnalysis::Impl::BackwardSimulation::accumulate(
   }
   const Storage *entry = bytes[tensors[kept.tensor].bytes].entry;
   run.leaves[leaf] = entry ? entry : given;
+  if (entry)
+    ++run.sharers[entry];
   if (!entry && given &&
       llvm::any_of(edge.value.getUsers(), llvm::IsaPred<LeafGradOp>))
     ++run.lent[given].pending;

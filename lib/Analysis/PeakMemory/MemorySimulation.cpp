@@ -385,10 +385,24 @@ bool PeakMemoryAnalysis::Impl::takeGradient(LeafGradOp op, Run &run) const {
     run.lenders[taken] = given;
     return true;
   }
-  int64_t size = run.live.lookup(found->second);
-  freeStorage(found->second, *op, run);
+  const Storage *gradient = found->second;
+  int64_t size = run.live.lookup(gradient);
+  freeStorage(gradient, *op, run);
   run.leaves.erase(found);
   const Storage *taken = born->second.front().first;
+  // What others got a view of lives as long as theirs.
+  auto sharing = run.sharers.find(gradient);
+  unsigned others = sharing == run.sharers.end() ? 0 : sharing->second - 1;
+  run.sharers.erase(gradient);
+  if (others > 0)
+    run.lent[taken] = Run::Lent();
+  for (auto other = run.leaves.begin(); others > 0 && other != run.leaves.end();
+       ++other)
+    if (other->second == gradient) {
+      other->second = taken;
+      ++run.lent[taken].pending;
+      --others;
+    }
   for (size_t record : run.recordsTo.lookup(op.getLeaf()))
     if (run.records[record].holders > 0)
       holdLeaf(run.records[record], taken, run);

@@ -146,6 +146,8 @@ struct PeakMemoryAnalysis::Impl {
     /// Weights and arguments that got their gradient in this run, and what
     /// stands for it.
     llvm::DenseMap<const void *, const Storage *> leaves;
+    /// How many of those have a gradient in one storage: views of one tensor.
+    llvm::DenseMap<const Storage *, unsigned> sharers;
     /// Of what a backward pass was given and some of those got a view of: how
     /// many of these wait to be taken, and what stands for the views that were.
     /// The last that is there has the bytes: they are in `waiting` if that is

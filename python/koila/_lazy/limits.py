@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import torch
+
 from koila import memory
 from koila._capture.frames import Frames, location_of
 from koila._capture.values import Value
 from koila._plan.announce import Announced, announce
 
-__all__ = ["Limit", "find_limit"]
+__all__ = ["Limit", "find_limit", "limit_of"]
 
 _announced: dict[frozenset[int | str], Announced] = {}  # by the budgets
 
@@ -27,7 +29,9 @@ class Limit(NamedTuple):
 def find_limit(values: list[Value]) -> Limit | None:
     """None where none of them is of a batch that was given to ``koila.lazy``."""
     budgets = frozenset(value.source.budget for value in values if value.source is not None)
-    if not budgets:
-        return None
-    least = min(memory.budget_bytes(budget, values[0].meta.device) for budget in budgets)
+    return limit_of(budgets, values[0].meta.device) if budgets else None
+
+
+def limit_of(budgets: frozenset[int | str], device: torch.device) -> Limit:
+    least = min(memory.budget_bytes(budget, device) for budget in budgets)
     return Limit(least, _announced.setdefault(budgets, set()))

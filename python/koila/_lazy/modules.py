@@ -3,7 +3,9 @@
 ``x = koila.lazy(x, batch=0)`` says which tensors are batches, and a network that
 is trained with noise beside them needs as much memory for that. So what a module
 is given while gradients are recorded, with as many samples as the batch, is
-recorded as well, for as long as the program has something of that batch.
+recorded as well, for as long as the program has something of that batch. Without
+gradients it may be another batch, which the program has not named: it is not
+recorded, and it is said if it takes more than there is.
 """
 
 from __future__ import annotations
@@ -16,13 +18,19 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.module import register_module_forward_pre_hook
+from torch.nn.modules.module import (
+    register_module_forward_hook,
+    register_module_forward_pre_hook,
+)
 
+from koila import memory
 from koila._capture.by_memory import place_of
+from koila._capture.frames import find_frames
 from koila._capture.recorder import make_leaf, wrap
 from koila._capture.thread_recordings import recording
 from koila._capture.values import Origin
 from koila._execute.flush import watch_input
+from koila._lazy.limits import limit_of
 
 __all__ = ["remember_batch", "watch_modules"]
 
@@ -35,6 +43,8 @@ class _Latest(threading.local):
 
     origin: weakref.ref[Origin] | None = None
     given: tuple[weakref.ref[Tensor], ...] = ()
+    # The module that runs on samples which nobody has named, and what it takes.
+    running: tuple[nn.Module, memory.CountedMemory, Origin] | None = None
 
 
 _latest = _Latest()
@@ -49,11 +59,12 @@ def remember_batch(origin: Origin, given: list[Tensor]) -> None:
 def watch_modules() -> None:
     # PyTorch's annotation does not know of hooks that replace what is given.
     register_module_forward_pre_hook(_take_samples)  # type: ignore[arg-type]
+    register_module_forward_hook(_say_what_it_took, always_call=True)
 
 
 def _take_samples(module: nn.Module, inputs: tuple[Any, ...]) -> tuple[Any, ...] | None:
     origin = None if _latest.origin is None else _latest.origin()
-    if origin is None or not torch.is_grad_enabled() or recording.busy:
+    if origin is None or recording.busy or _latest.running is not None:
         return None
     if torch._C._get_tracing_state() or torch.compiler.is_compiling():
         return None
@@ -65,7 +76,26 @@ def _take_samples(module: nn.Module, inputs: tuple[Any, ...]) -> tuple[Any, ...]
         return None
     if next(module.parameters(), None) is None:
         return None
+    if not torch.is_grad_enabled():
+        _latest.running = module, memory.CountedMemory().__enter__(), origin
+        return None
     return tuple(_record(item, origin) if _is_samples(item, origin) else item for item in inputs)
+
+
+def _say_what_it_took(module: nn.Module, inputs: tuple[Any, ...], _: Any) -> None:
+    if _latest.running is None or _latest.running[0] is not module:
+        return
+    _, counted, origin = _latest.running
+    _latest.running = None
+    counted.__exit__()
+    limit = limit_of(frozenset({origin.budget}), inputs[0].device)
+    if counted.get_peak() > limit.budget:
+        limit.announce(
+            f"'{type(module).__name__}' ran whole on samples that koila.lazy was not given, and "
+            f"took {memory.format_bytes(counted.get_peak())} of "
+            f"{memory.format_bytes(limit.budget)}; give them to koila.lazy with the batch",
+            find_frames(),
+        )
 
 
 def _has_samples(inputs: tuple[Any, ...], origin: Origin) -> bool:
