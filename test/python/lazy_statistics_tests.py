@@ -330,6 +330,29 @@ class Statistics(unittest.TestCase):
         model[0] = nn.Sequential(nn.BatchNorm2d(3), model[0]).double()
         self.check(script, model, part=0.7)
 
+    def test_gradients_of_two_inputs_are_two(self):
+        """Of a sum both get the same, and who writes to one does not write to the other."""
+        torch.manual_seed(0)
+        layers = nn.Sequential(nn.Linear(6, 64), nn.Tanh(), nn.Linear(64, 6)).double()
+        model = nn.Sequential(layers, nn.BatchNorm1d(6).double())
+        given = torch.randn(2, COUNT, 6).double()
+
+        def step(budget):
+            x, y = (tensor.clone().requires_grad_() for tensor in given)
+            one, two = (x, y) if budget is None else koila.lazy(x, y, batch=0, budget=budget)
+            model(one + two).pow(3).mean().backward()
+            x.grad.zero_()
+            return y.grad
+
+        wanted = step(None)
+        step(1 << 30)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", koila.KoilaWarning)
+            found = step(int(0.7 * koila.last().peak_bytes))
+        self.assertLess(koila.last().tile, COUNT)
+        self.assertGreater(wanted.norm(), 1e-3)
+        torch.testing.assert_close(found, wanted, rtol=1e-10, atol=1e-14)
+
     def test_inputs(self):
         def script(model, batches):
             x, y = batches()

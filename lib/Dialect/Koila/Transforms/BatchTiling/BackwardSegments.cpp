@@ -418,6 +418,7 @@ void BackwardSplitter::runTwice() {
 }
 
 LogicalResult BackwardSplitter::giveLeafGradients() {
+  llvm::SmallDenseSet<Value, 4> given;
   for (LeafGradOp read : leafGrads) {
     giveNormGradients(read.getLeaf(), nullptr);
     Value gradient = takeGradient(read.getLeaf());
@@ -426,6 +427,11 @@ LogicalResult BackwardSplitter::giveLeafGradients() {
                               describeLeaf(read.getLeafOp()));
     // Several may ask for the same.
     contributions[read.getLeaf()].push_back(gradient);
+    // Whoever has one of a sum may write to it.
+    if (!given.insert(gradient).second)
+      gradient = CloneTensorOp::create(builder, read.getLoc(),
+                                       gradient.getType(), gradient,
+                                       /*memory_format=*/nullptr);
     read.getResult().replaceAllUsesWith(gradient);
     read.erase();
   }

@@ -29,7 +29,7 @@ using namespace koila;
 namespace {
 class GradientSeparator {
 public:
-  GradientSeparator(FunctionOpInterface function)
+  explicit GradientSeparator(FunctionOpInterface function)
       : function(function), builder(function->getContext()), dims(function),
         storage(function, dims), gradients(function, dims, storage) {}
 
