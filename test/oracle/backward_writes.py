@@ -44,31 +44,12 @@ def write_viewed(x, y):
     return x.view(-1, 4, 6) * y
 
 
-def write_seen(x, y):
-    """A detached view of what is written, as of a result that the program holds."""
-    z = torch.zeros(x.shape[0], 4, 6)
-    for step in range(3):
-        z[:, step] = (x[:, step] * y[:, step]).tanh()
-    return z[:, 1:].sin() + z.detach()[:, 1:]
-
-
-def write_past_seen(x, y):
-    """And one that is written behind it."""
-    z = torch.zeros(x.shape[0], 4, 6)
-    z[:, 0] = x[:, 0] * y[:, 0]
-    seen = z.detach()
-    z[:, 1] = x[:, 1].sin()
-    return z * y + seen
-
-
 CASES = {
     "write_shifts": (write_shifts, (4, 6), (4, 6)),
     "write_between": (write_between, (4, 6), (4, 6)),
     "write_half": (write_half, (4, 6)),
     "write_before": (write_before, (4, 6), (4, 6)),
     "write_viewed": (write_viewed, (4, 6), (4, 6)),
-    "write_seen": (write_seen, (4, 6), (4, 6)),
-    "write_past_seen": (write_past_seen, (4, 6), (4, 6)),
     "write_transposed": (
         lambda x, y: write_between(x.transpose(1, 2) * 2, y.transpose(1, 2)),
         (4, 6),

@@ -77,33 +77,6 @@ class Filled(unittest.TestCase):
                     for left, right in zip(found, wanted, strict=True):
                         torch.testing.assert_close(left, right, rtol=1e-10, atol=1e-12)
 
-    def test_those_that_the_program_holds_have_a_promise(self):
-        """As in a training loop, where `output` is a name."""
-
-        def step(budget):
-            model, x, y = make(False, skip_words)
-            if budget is not None:
-                x, y = koila.lazy(x, y, batch=1, budget=budget)
-            outputs = torch.zeros(STEPS, x.shape[1], WORDS, dtype=torch.float64)
-            hidden = torch.zeros(x.shape[1], WIDTH, dtype=torch.float64)
-            for t in range(1, STEPS):
-                hidden = model.cell(x[t], hidden)
-                outputs[t] = model.out(hidden)
-            outputs = outputs[1:].view(-1, WORDS)
-            loss = skip_words(outputs, y[1:].reshape(-1))
-            loss.backward()
-            last.append(koila.last())
-            return [loss.item(), outputs.detach() * 1, *(w.grad for w in model.parameters())]
-
-        last = []
-        wanted = step(None)
-        with warnings.catch_warnings():
-            warnings.simplefilter("error", koila.KoilaWarning)
-            found = step(BUDGET)
-        self.assertLess(last[-1].tile, SAMPLES)
-        for left, right in zip(found, wanted, strict=True):
-            torch.testing.assert_close(left, right, rtol=1e-10, atol=1e-12)
-
     def test_a_sum_that_is_read_before_it_is_written_to(self):
         """As the weights of an attention that add up over the steps of a decoder."""
 

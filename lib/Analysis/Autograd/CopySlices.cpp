@@ -25,23 +25,11 @@ bool PeakMemoryAnalysis::Impl::isModelledWrite(Operation &op) const {
       op.getNumResults() == 1 ? storage.lookup(op.getResult(0)) : nullptr;
   if (!entry || entry->external || !isTied(&op))
     return false;
-  auto isBeside = [&](Value value) {
+  return llvm::all_of(entry->values, [&](Value value) {
     Operation *maker = value.getDefiningOp();
     return maker && maker->getBlock() == op.getBlock() &&
-           maker->getNumRegions() == 0;
-  };
-  if (!llvm::all_of(entry->values, isBeside))
-    return false;
-  // A detached view that is made behind the last write has no record to change.
-  auto isBehindWrites = [&](Operation *maker) {
-    return llvm::none_of(entry->values, [&](Value value) {
-      Operation *other = value.getDefiningOp();
-      return isOrderedWrite(other) && !other->isBeforeInBlock(maker);
-    });
-  };
-  return llvm::all_of(entry->values, [&](Value value) {
-    return !gradients->comesDetached(value, *entry) ||
-           isBehindWrites(value.getDefiningOp());
+           maker->getNumRegions() == 0 &&
+           !gradients->comesDetached(value, *entry);
   });
 }
 

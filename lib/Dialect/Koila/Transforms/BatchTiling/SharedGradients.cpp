@@ -216,12 +216,13 @@ GradientSeparator::Pass GradientSeparator::collect(BackwardOp op) const {
 LogicalResult GradientSeparator::giveOwnLeaf(const Pass &pass, Value leaf,
                                              ArrayRef<Operation *> readers) {
   Block *block = pass.op->getBlock();
+  // In a branch that is not taken it would get none.
   if (llvm::any_of(readers, [&](Operation *reader) {
-        return reader->getBlock() != block;
+        return reader->getBlock() != block || reader->getNumRegions() > 0;
       }))
     return function.emitError()
-           << "cannot tile the training step: gradients of what is computed "
-              "before the loops would share memory";
+           << "cannot tile the training step: gradients of what branches read "
+              "would share memory with others";
   Operation *first =
       *llvm::min_element(readers, [](Operation *left, Operation *right) {
         return left->isBeforeInBlock(right);
