@@ -5,7 +5,9 @@ A step is within its budget, or a warning says what is not; values, gradients an
 are those of plain PyTorch in either case.
 """
 
+import contextlib
 import functools
+import gc
 import unittest
 import warnings
 
@@ -366,6 +368,19 @@ class Beside(unittest.TestCase):
         self.assertIn(f"{takes / (1 << 20):.2f} MiB of 976.56 KiB", str(entry.message))
         self.assertEqual(entry.filename, __file__)
         self.assertIs(type(found), torch.Tensor)
+
+    def test_an_interrupt_without_gradients(self):
+        """Nothing is counted any longer, and the next samples are taken as ever."""
+
+        class Interrupted(nn.Linear):
+            def forward(self, x):
+                raise KeyboardInterrupt
+
+        real = koila.lazy(X, batch=0, budget="1GiB")
+        with torch.no_grad(), contextlib.suppress(KeyboardInterrupt):
+            Interrupted(8, 8)(torch.randn(len(real), 8))
+        self.assertIsInstance(nn.Linear(8, 8)(torch.randn(len(real), 8)), type(real))
+        self.assertTrue(gc.isenabled())
 
     def test_masks_of_dropouts(self):
         """What runs whole frees what it does not need any more where the program that is

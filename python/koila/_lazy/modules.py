@@ -64,8 +64,13 @@ def watch_modules() -> None:
 
 def _take_samples(module: nn.Module, inputs: tuple[Any, ...]) -> tuple[Any, ...] | None:
     origin = None if _latest.origin is None else _latest.origin()
-    if origin is None or recording.busy or _latest.running is not None:
+    if origin is None or recording.busy:
         return None
+    if _latest.running is not None:
+        if _is_nested():
+            return None
+        # An interrupt, of which no hook is told, has ended it.
+        _stop_counting()
     if torch._C._get_tracing_state() or torch.compiler.is_compiling():
         return None
     if any(type(item) is not Tensor for item in inputs) or not _has_samples(inputs, origin):
@@ -82,12 +87,18 @@ def _take_samples(module: nn.Module, inputs: tuple[Any, ...]) -> tuple[Any, ...]
     return tuple(_record(item, origin) if _is_samples(item, origin) else item for item in inputs)
 
 
-def _say_what_it_took(module: nn.Module, inputs: tuple[Any, ...], _: Any) -> None:
-    if _latest.running is None or _latest.running[0] is not module:
-        return
+def _stop_counting() -> tuple[memory.CountedMemory, Origin]:
+    assert _latest.running is not None
     _, counted, origin = _latest.running
     _latest.running = None
     counted.__exit__()
+    return counted, origin
+
+
+def _say_what_it_took(module: nn.Module, inputs: tuple[Any, ...], _: Any) -> None:
+    if _latest.running is None or _latest.running[0] is not module:
+        return
+    counted, origin = _stop_counting()
     limit = limit_of(frozenset({origin.budget}), inputs[0].device)
     if counted.get_peak() > limit.budget:
         limit.announce(

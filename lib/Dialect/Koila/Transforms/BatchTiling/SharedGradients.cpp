@@ -249,11 +249,11 @@ LogicalResult GradientSeparator::run() {
       passes.push_back(pass);
   });
   for (BackwardOp pass : passes) {
-    if (!pass.getGradient() || isLeaf(pass.getSelf().getDefiningOp()) ||
-        !isReadLater(pass))
+    if (!pass.getGradient() || isLeaf(pass.getSelf().getDefiningOp()))
       continue;
     Leaves leaves = sharing.lookup(pass.getSelf());
-    if (llvm::none_of(leaves, [](auto &entry) { return entry.second; }))
+    if (llvm::none_of(leaves, [](auto &entry) { return entry.second; }) ||
+        !isReadLater(pass))
       continue;
     builder.setInsertionPoint(pass);
     Value given = pass.getGradient();
