@@ -201,6 +201,49 @@ class Values(unittest.TestCase):
         total += koila.lazy(make(), batch=0).sum(0)
         self.same(total, make().sum(0))
 
+    def test_constructors_of_tensors(self):
+        # They come past `__torch_function__`; each of these raised.
+        x = koila.lazy(make(), batch=0)
+        for compute in (
+            lambda y: torch.tensor(y),
+            lambda y: torch.tensor(y, dtype=torch.float64),
+            lambda y: torch.tensor(y.long()),
+            lambda y: torch.LongTensor(y.long()),
+            lambda y: torch.Tensor(y),
+            lambda y: torch.full((2, 3), y.sum()),
+            lambda y: torch.arange(y.sum()),
+            lambda y: torch.tensor([y.sum(), y.max()]),
+        ):
+            found, wanted = compute(x * 2), compute(make() * 2)
+            self.assertIs(type(found), torch.Tensor)
+            torch.testing.assert_close(found, wanted)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            weight = nn.Parameter(torch.ones(4))
+            loss = (x * weight).pow(2).mean()
+            found = torch.tensor(loss)
+            self.assertEqual((found.item(), found.requires_grad), (loss.item(), False))
+            loss.backward()
+        wanted = nn.Parameter(torch.ones(4))
+        (make() * wanted).pow(2).mean().backward()
+        torch.testing.assert_close(weight.grad, wanted.grad)
+        with self.assertRaisesRegex(koila.KoilaError, "keeps the graph"):
+            torch.Tensor(x * weight)
+        # Of the types of numbers that NumPy has none of, too.
+        torch.testing.assert_close(torch.tensor(x.bfloat16()), make().bfloat16())
+
+    def test_constructors_that_share_memory(self):
+        for kind in (torch.float32, torch.bfloat16):
+            plain = make().to(kind)
+            torch.Tensor(koila.lazy(plain, batch=0).detach()).add_(1)
+            torch.testing.assert_close(plain, make().to(kind) + 1)
+            # What is computed is memory, too.
+            y = koila.lazy(make().to(kind), batch=0) * 2
+            torch.Tensor(y)[0] = 7
+            wanted = make().to(kind) * 2
+            wanted[0] = 7
+            self.same(y + 0, wanted)
+
     def test_batches_in_containers(self):
         # As loaders give them; none is silently left out.
         Pair = collections.namedtuple("Pair", "input label")

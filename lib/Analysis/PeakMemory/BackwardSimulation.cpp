@@ -174,8 +174,11 @@ void PeakMemoryAnalysis::Impl::BackwardSimulation::accumulate(
   if (entry)
     ++run.sharers[entry];
   if (!entry && given &&
-      llvm::any_of(edge.value.getUsers(), llvm::IsaPred<LeafGradOp>))
-    ++run.lent[given].pending;
+      llvm::any_of(edge.value.getUsers(), llvm::IsaPred<LeafGradOp>)) {
+    Run::Lent &lent = run.lent[given];
+    ++lent.pending;
+    lent.isThere = true;
+  }
 }
 
 bool PeakMemoryAnalysis::Impl::BackwardSimulation::isAbsent(size_t index) {

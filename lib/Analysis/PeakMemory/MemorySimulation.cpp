@@ -144,11 +144,12 @@ void PeakMemoryAnalysis::Impl::freeStorage(const Storage *entry, Operation &op,
   int64_t bytes = found->second;
   run.live.erase(found);
   auto lender = run.lenders.find(entry);
-  auto lent =
-      run.lent.find(lender == run.lenders.end() ? entry : lender->second);
+  bool isView = lender != run.lenders.end();
+  auto lent = run.lent.find(isView ? lender->second : entry);
   auto isLive = [&](const Storage *view) { return run.live.contains(view); };
   // Views keep them.
-  if (lent == run.lent.end())
+  if (lent == run.lent.end() ||
+      (!isView && !std::exchange(lent->second.isThere, false)))
     run.liveBytes -= bytes;
   else if (auto view = llvm::find_if(lent->second.views, isLive);
            view != lent->second.views.end())

@@ -155,6 +155,9 @@ struct PeakMemoryAnalysis::Impl {
     struct Lent {
       unsigned pending = 0;
       int64_t waiting = 0;
+      /// Whether the allocation is there that they are views of: the next
+      /// iteration of a loop makes another.
+      bool isThere = true;
       llvm::SmallVector<const Storage *, 1> views;
     };
     llvm::DenseMap<const Storage *, Lent> lent;

@@ -17,7 +17,7 @@ from torch import Tensor
 from koila._capture.frames import Frames, location_of
 from koila._capture.memory import Aliases
 from koila._capture.thread_recordings import recording
-from koila._capture.values import Node, Value, checksum_of, is_open
+from koila._capture.values import Node, Value, checksum_of_tensor, is_open
 from koila._errors import KoilaError
 
 __all__ = ["check_lent", "is_lent_whole", "lend"]
@@ -28,11 +28,12 @@ class _Lent:
     again. What was written is also known once the array has gone."""
 
     def __init__(self, maker: Node, tensor: Tensor, array: Any, frames: Frames) -> None:
-        self.maker, self.frames, self.shape = weakref.ref(maker), frames, array.shape
+        self.maker, self.frames, self.shape = weakref.ref(maker), frames, tuple(array.shape)
         # As long as the array lives: it has the memory, too.
         self._memory: Tensor | None = tensor.detach()
-        self._checksum = checksum_of(array)
+        self._checksum = checksum_of_tensor(self._memory)
         self._was_written = False
+        self.name = "a tensor" if isinstance(array, Tensor) else "a NumPy array"
         weakref.finalize(array, _Lent._close, self).atexit = False
 
     def is_of(self, maker: Node) -> bool:
@@ -41,7 +42,7 @@ class _Lent:
 
     def is_written(self) -> bool:
         if self._memory is not None and not self._was_written:
-            self._was_written = checksum_of(self._memory.numpy()) != self._checksum
+            self._was_written = checksum_of_tensor(self._memory) != self._checksum
         return self._was_written
 
     def _close(self) -> None:
@@ -49,13 +50,18 @@ class _Lent:
         self._memory = None
 
 
+def _is_writable(array: Any) -> bool:
+    return isinstance(array, Tensor) or bool(array.flags.writeable)
+
+
 def lend(value: Value, tensor: Tensor, array: Any, frames: Frames) -> None:
-    """The program gets an array with the memory of ``tensor``, which a value is."""
+    """The program gets an array, or another tensor, with the memory of ``tensor``, which a
+    value is."""
     if not is_open(value):
         value.group.external = True  # writes to it are seen in the array
         return
     memory = Aliases().of(value)
-    if isinstance(memory, tuple) and array.size and array.flags.writeable:
+    if isinstance(memory, tuple) and tensor.numel() and _is_writable(array):
         for reference in memory[0].outputs:
             base = reference()
             if base is not None and base.index == memory[1]:
@@ -84,8 +90,7 @@ def check_lent(nodes: Iterable[Node]) -> None:
             recording.lent.remove(lent)
         elif maker in again and lent.is_written():
             raise KoilaError(
-                f"a NumPy array of shape {lent.shape} was written to, and its tensor is needed "
-                "again",
+                f"{lent.name} of shape {lent.shape} was written to, and its tensor is needed again",
                 location_of(lent.frames),
                 ("take the array of a copy, as of .clone(), or of what run() returns",),
             )

@@ -20,7 +20,7 @@ from koila._capture.recorder import (
 from koila._capture.values import Origin
 from koila._errors import KoilaError
 from koila._execute import executor
-from koila._lazy.dispatch import dispatch
+from koila._lazy.dispatch import dispatch, handlers
 
 __all__ = ["BatchInfo", "BatchedPair", "BufferEntry", "Evaluation", "LazyTensor"]
 
@@ -95,6 +95,8 @@ class LazyTensor(RecordedTensor):
     def __torch_dispatch__(  # type: ignore[override]
         cls, func: Any, types: Any, args: Any = (), kwargs: Any = None
     ) -> Any:
+        if func in handlers:  # constructors come past __torch_function__
+            return dispatch(func, args, kwargs or {})
         raise KoilaError(
             f"{func} was reached past what koila records",
             location_of(find_frames()),

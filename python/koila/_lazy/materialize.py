@@ -13,7 +13,7 @@ from torch import Tensor
 
 from koila._capture.batch_int import BatchInt
 from koila._capture.differentiation import record_gradient
-from koila._capture.frames import Frames, find_frames
+from koila._capture.frames import Frames, find_frames, location_of
 from koila._capture.recorder import (
     RecordedTensor,
     assign,
@@ -23,6 +23,7 @@ from koila._capture.recorder import (
     wrap,
 )
 from koila._capture.values import GradientHook, Value, append_weakly, is_open
+from koila._errors import KoilaError
 from koila._execute import executor, gradients
 from koila._execute.numpy_memory import lend
 from koila._execute.views import find_held_base
@@ -32,6 +33,14 @@ from koila._lazy.rows import is_over_samples, take_rows
 from koila._lazy.selections import select
 
 __all__: list[str] = []
+
+# What constructors of tensors do to one, as `torch.tensor(x)`, `torch.Tensor(x)` and
+# `torch.full(shape, x)`, without asking for `__torch_function__`
+# (torch/csrc/utils/tensor_new.cpp, python_arg_parser.cpp).
+_DETACH, _ALIAS = torch.ops.aten.detach.default, torch.ops.aten.alias.default
+_SCALAR = torch.ops.aten._local_scalar_dense.default
+# What gives the program memory of a tensor.
+_SHARING = (Tensor.numpy, Tensor.__array__, _DETACH, _ALIAS)
 
 
 def _size(tensor: RecordedTensor, dim: int) -> int:
@@ -366,18 +375,28 @@ def _hook(func: Any, args: Any, kwargs: Any) -> Any:
     Tensor.allclose,
     torch.is_nonzero,
     Tensor.is_nonzero,
+    _DETACH,
+    _ALIAS,
+    _SCALAR,
 )
 def _show(func: Any, args: Any, kwargs: Any) -> Any:
     found: list[Value] = []
     find_values((args, kwargs), found)
-    is_array = func is Tensor.numpy or func is Tensor.__array__
+    is_array = func in (Tensor.numpy, Tensor.__array__)
+    is_shared = func in _SHARING
     has_graph = found[0].meta.requires_grad and torch.is_grad_enabled()
     if is_array and has_graph and not kwargs.get("force"):
         raise RuntimeError(
             "Can't call numpy() on Tensor that requires grad. Use tensor.detach().numpy() instead."
         )
+    if func is _ALIAS and has_graph:
+        raise KoilaError(
+            "a tensor with a graph was given to a constructor that keeps the graph",
+            location_of(find_frames()),
+            ("take the tensor itself, or its .detach()",),
+        )
     frames = find_frames()
-    if is_array:
+    if is_shared:
         _finish_write(found[0], frames)
         gradients.look([find_held_base(found[0])], frames)
     tensors = iter(gradients.look(found, frames))
@@ -386,7 +405,7 @@ def _show(func: Any, args: Any, kwargs: Any) -> Any:
         name = found[0].graph_name
         return f"{repr(args[0])[:-1]}, " + (f"grad_fn=<{name}>)" if name else "requires_grad=True)")
     made = func(*args, **kwargs)
-    if is_array:
+    if is_shared:
         lend(found[0], args[0], made, frames)
     return made
 
