@@ -7,6 +7,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+import koila
 from koila._capture.copies import Copies
 from koila._capture.values import Meta
 from lazy_steps import Steps
@@ -95,6 +96,23 @@ def as_many_outputs_twice(m, x, t):
     return -(teacher * (one + two).log_softmax(1)).sum(1).mean()
 
 
+def tokens_of_two_crops(m, x, t):
+    """As DINO's teacher: one row of a frozen weight for each sample of both crops, and a mask
+    for each behind it."""
+    both = torch.cat([x, 2 * x])
+
+    def run(token):
+        rows = torch.cat([token.expand(len(both), 1, WIDTH), both[:, None]], 1)
+        rows = rows + m["low"](rows) * torch.rand(len(rows), 1, 1).double().round()
+        return m["high"](rows[:, 0] + rows[:, 1]).softmax(1)
+
+    token = m["high"].weight[:1, None]
+    with torch.no_grad():
+        teacher = run(token.detach())
+    one, two = run(token).chunk(2)
+    return F.cross_entropy(one, t) + F.mse_loss(two, teacher.chunk(2)[0])
+
+
 def as_many_features(m, x, t):
     """Each layer is scaled by plain tensors of as many features; labels were not given."""
     hidden = m["wide"](m["low"](x))
@@ -176,6 +194,7 @@ class MoreThanOnce(Steps):
                 as_many_outputs_twice,
                 as_many_classes_and_outputs,
                 as_many_features,
+                tokens_of_two_crops,
             ),
         }
         for make, losses in cases.items():
@@ -184,6 +203,27 @@ class MoreThanOnce(Steps):
                     # In tiles of many samples, and of few.
                     for fraction in (0.8, 0.55):
                         self.check(make_model(), with_decay(loss), make(), fraction)
+
+    def test_a_centre_of_several_steps(self):
+        """It has as many columns as there are rows, and none of them is a sample."""
+        model, (x, _) = make_model(), make_rows()
+        wide = nn.Linear(WIDTH, 4 * COUNT).double()
+        centres, last = [], []
+        for budget in (None, 60_000):
+            centre = torch.zeros(1, 4 * COUNT, dtype=torch.float64)
+            for _ in range(3):
+                y = x.clone() if budget is None else koila.lazy(x.clone(), batch=0, budget=budget)
+                both = wide(model["low"](torch.cat([y, 2 * y])))
+                with torch.no_grad():
+                    teacher = (wide(torch.cat([y, 2 * y])) - centre).softmax(1)
+                (teacher * both.log_softmax(1)).sum(1).mean().backward()
+                last.append(koila.last())
+                with torch.no_grad():
+                    mean = teacher.sum(0, keepdim=True) / len(teacher)
+                    centre = centre * 0.9 + mean * 0.1
+            centres.append(koila.run(centre))
+        torch.testing.assert_close(*reversed(centres), rtol=1e-12, atol=1e-15)
+        self.assertTrue(all(each.tile for each in last[3:]), last[3:])
 
     def test_a_dim_in_two(self):
         tensor = torch.arange(24).view(2, 12)

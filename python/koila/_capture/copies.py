@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from koila._capture.leaves import is_expanded
 from koila._capture.program import Program
 from koila._capture.values import Meta, Value
 
@@ -74,6 +75,10 @@ def find_copies(program: Program, place: int, batch: int, readers: Readers) -> C
     leaf = program.leaves[place]
     if leaf.copies is not None:
         return leaf.copies if _is_dense(leaf.meta) else None
+    if is_expanded(leaf):
+        rows = leaf.meta.shape[0]  # which are all the same
+        if batch > 1 and _is_more_than_once(rows, batch):
+            return Copies(0, rows // batch, True)
     found = _find(leaf.meta, batch, lambda dim: _meets_outer(program, readers, place, dim, batch))
     if found is None and leaf.source is not None and leaf.node is None and not leaf.drawn:
         # What was computed of the batch, as rows of it that were shuffled: any order will do.
@@ -95,11 +100,15 @@ def _find(meta: Meta, batch: int, is_outer: Callable[[int], bool | None]) -> Cop
     for dim, extent in enumerate(meta.shape):
         if extent == batch:
             return None
-        if extent > batch and extent % batch == 0:
+        if _is_more_than_once(extent, batch):
             found = is_outer(dim)
             if found is not None:
                 return Copies(dim, extent // batch, found)
     return None
+
+
+def _is_more_than_once(extent: int, batch: int) -> bool:
+    return extent > batch and extent % batch == 0
 
 
 def _is_dense(meta: Meta) -> bool:
@@ -200,6 +209,8 @@ def _is_made_outer(value: Value, dim: int, batch: int) -> bool | None:
     while value.node is not None and not value.node.done:
         node = value.node
         operands = [entry for entry in node.inputs if isinstance(entry, Value)]
+        # What no call has made, as rows of a weight beside those of samples, tells nothing.
+        operands.sort(key=lambda operand: operand.node is None)
         name = getattr(node.call.function, "__name__", "")
         before = next(
             (
@@ -219,4 +230,5 @@ def _is_made_outer(value: Value, dim: int, batch: int) -> bool | None:
                 return None
             return name in _OUTER or (name != "repeat_interleave" and places[0] > dim)
         value, dim, inner = before
-    return None if value.copies is None else value.copies.is_outer
+    known: Copies | None = value.copies
+    return known.is_outer if known is not None and known.dim == dim else None

@@ -179,7 +179,7 @@ def trace(
             continue
         if not recorded.is_whole:
             most = count
-        ways_left, tried, reached = deque([recorded]), {tuple(recorded.guessed)}, -1
+        ways_left, tried, reached = deque([recorded]), {recorded.guesses()}, -1
         guesses, left = 0, max(left, _MOST_GUESSED)
         while ways_left:
             way = ways_left.popleft()
@@ -195,8 +195,8 @@ def trace(
                 reached, guesses = error.position, 0
                 ways_left.clear()
             for other in _list_with_fewer_guesses(way, reached, batch):
-                if guesses < _MOST_GUESSED and left and tuple(other.guessed) not in tried:
-                    tried.add(tuple(other.guessed))
+                if guesses < _MOST_GUESSED and left and other.guesses() not in tried:
+                    tried.add(other.guesses())
                     ways_left.append(other)
                     guesses, left = guesses + 1, left - 1
     assert problem is not None
@@ -218,7 +218,7 @@ def _list_ways(
     # and the compiler proves that tiles of what it calls so do not meet.
     guesses = (2, 1, 0) if may_be_whole else (2, 1)
     statistics = _find_statistics(program)
-    copies = _find_all_copies(program, batch)
+    copies = _find_all_copies(program, batch, differentiates)
     known = {
         index for index in copies if program.leaves[index].drawn or program.leaves[index].copies
     }
@@ -263,7 +263,8 @@ def _list_with_fewer_guesses(
     guessed = [
         index
         for index in recorded.program.list_leaves_of(position)
-        if recorded.guessed[index] is not None and batch_dim(leaves[index], batch, 0) is None
+        if (recorded.guessed[index] is not None and batch_dim(leaves[index], batch, 0) is None)
+        or (index in recorded.copies and leaves[index].copies is None)
     ]
     return [recorded.without(index) for index in guessed[:_MOST_GUESSED]]
 
@@ -387,14 +388,18 @@ def explain(error: CompileError, program: Program) -> tuple[str, Location | None
     return text, place
 
 
-def _find_all_copies(program: Program, batch: int | None) -> dict[int, Copies]:
+def _find_all_copies(
+    program: Program, batch: int | None, differentiates: bool
+) -> dict[int, Copies]:
     """The leaves beside what was given and weights that may have each sample more than once."""
     found: dict[int, Copies] = {}
     if not batch:
         return found
     updated, readers = _find_updated(program), Readers(program)
     for index, leaf in enumerate(program.leaves):
-        if leaf.origin or leaf.meta.requires_grad or index in program.copied:
+        if leaf.origin or index in program.copied:
+            continue
+        if leaf.meta.requires_grad and (differentiates or not is_expanded(leaf)):
             continue
         if not isinstance(leaf.tensor, nn.Parameter) and index not in updated:
             copies = find_copies(program, index, batch, readers)
@@ -506,6 +511,10 @@ class _Recorded:
         return _Recorded(
             self.program, dims, self.trains, self.varying, self.extents, self.few, made, copies
         )
+
+    def guesses(self) -> tuple[tuple[int | None, ...], tuple[int, ...]]:
+        """The dims that are taken for samples, and the leaves that have each more than once."""
+        return tuple(self.guessed), tuple(self.copies)
 
     def meta_of(self, index: int) -> Meta:
         """What is known of a leaf as it is given."""
