@@ -264,7 +264,7 @@ def _list_with_fewer_guesses(
         index
         for index in recorded.program.list_leaves_of(position)
         if (recorded.guessed[index] is not None and batch_dim(leaves[index], batch, 0) is None)
-        or (index in recorded.copies and leaves[index].copies is None)
+        or index in recorded.copies
     ]
     return [recorded.without(index) for index in guessed[:_MOST_GUESSED]]
 
