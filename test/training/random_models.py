@@ -559,5 +559,11 @@ def make_step(seed: str, apart: bool = False) -> RandomStep:
         return (sample(), sample() if views else torch.randint(CLASSES, (batch,)))
 
     kind = parts.choose(Views, Views, ViewsOfOne, WithTarget) if views else Labelled
+    if parts.choose(True, False, False, False):
+        # Layers in front that are not trained.
+        layers = list(network.children())
+        for layer in layers[: parts.random.randint(1, max(len(layers) // 2, 1))]:
+            layer.requires_grad_(False)
+        parts.names.append("frozen")
     module = kind(network, head, loss)
     return RandomStep(module.train(), draw, parts.names, parts.drops)

@@ -251,6 +251,51 @@ def split_scales():
     return Classifier(model), images(3, 9, 9, classes=4)
 
 
+def freeze(layers: nn.Module) -> nn.Module:
+    return layers.requires_grad_(False)
+
+
+@case
+def frozen_stem():
+    """Layers in front that are not trained, wider than what is (fine-tuning)."""
+    model = nn.Sequential(
+        freeze(nn.Sequential(nn.Conv2d(3, 32, 3, padding=1), nn.ReLU(inplace=True))),
+        nn.Conv2d(32, 4, 3, padding=1, bias=False),
+        nn.BatchNorm2d(4),
+        nn.ReLU(),
+        nn.Flatten(),
+        nn.Linear(4 * 81, 4),
+    )
+    return Classifier(model), images(3, 9, 9, classes=4)
+
+
+@case
+def frozen_layers_with_statistics():
+    """The batch normalises in layers that are not trained as well, and both are joined."""
+
+    class Joined(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.frozen = freeze(
+                nn.Sequential(
+                    nn.Conv2d(3, 16, 3, padding=1),
+                    nn.BatchNorm2d(16),
+                    nn.ReLU(),
+                    nn.Conv2d(16, 16, 3, padding=1),
+                    nn.BatchNorm2d(16),
+                    nn.Tanh(),
+                )
+            )
+            self.trained = nn.Sequential(nn.Conv2d(3, 4, 3, padding=1), nn.BatchNorm2d(4))
+            self.last = nn.Sequential(nn.Conv2d(20, 4, 1), nn.BatchNorm2d(4), nn.ReLU())
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.last(torch.cat([self.frozen(x), self.trained(x)], 1))
+
+    model = nn.Sequential(Joined(), nn.Flatten(), nn.Linear(4 * 81, 4))
+    return Classifier(model), images(3, 9, 9, classes=4)
+
+
 @case
 def dense_concatenation():
     class Dense(nn.Module):

@@ -185,7 +185,7 @@ def _index(func: Any, args: Any, kwargs: Any) -> Any:
     a tile: of what has no graph they are picked now."""
     target = args[0]
     if func is Tensor.__getitem__:
-        args = target, _as_tensors(args[1])
+        args = target, _without_bounds(target, _as_tensors(args[1]))
         selected = select(args, kwargs)
         if selected is not None:
             return selected
@@ -214,6 +214,21 @@ def _as_tensors(index: Any) -> Any:
     if isinstance(index, (list, range)) and index and all(type(item) is int for item in index):
         return torch.tensor(index)
     return index
+
+
+def _without_bounds(target: Any, index: Any) -> Any:
+    """An index in which slices that take all say so, as of x[: len(x)]: any other number of
+    samples is taken as a whole, too."""
+    if not isinstance(target, RecordedTensor):
+        return index
+    items = list(index) if isinstance(index, tuple) else [index]
+    for dim, (item, extent) in enumerate(zip(items, target._value.meta.shape, strict=False)):
+        if not isinstance(item, (int, slice)) or isinstance(item, bool):
+            break  # what is behind it is an index of another dim
+        if isinstance(item, slice) and isinstance(item.stop, int) and item.stop >= extent:
+            if item.start in (None, 0) and item.step in (None, 1):
+                items[dim] = slice(None)
+    return tuple(items) if isinstance(index, tuple) else items[0]
 
 
 def _picks_samples(func: Any, args: Any, kwargs: Any, dim: int) -> bool:

@@ -135,7 +135,55 @@ LogicalResult BackwardSplitter::collect() {
     levels[op] = level;
   }
   separateTowers();
+  collectBeside();
   return success();
+}
+
+/// Finds what is beside the path, is made of nothing on it, and makes what is.
+/// A segment reads that as it does values with a gradient: kept, or made again.
+/// (What is made of values on the path is made again where they are.)
+void BackwardSplitter::collectBeside() {
+  Block &block = function.getFunctionBody().front();
+  auto isApart = [&](Value value) { return batch->lookup(value).isAt(); };
+  Levels found;
+  llvm::DenseSet<Operation *> mixing, ofPath;
+  auto isOfPath = [&](Value value) {
+    return ofPath.contains(value.getDefiningOp()) ||
+           (isOnPath(value) && !isWeight(value));
+  };
+  for (Operation &op : block) {
+    if (levels.contains(&op) || op.getNumRegions() > 0 ||
+        isa<ParamGetOp, LeafOp>(op) || !isMemoryEffectFree(&op))
+      continue;
+    if (llvm::any_of(op.getOperands(), isOfPath)) {
+      ofPath.insert(&op);
+      continue;
+    }
+    bool isAt =
+        op.getNumResults() > 0 && llvm::all_of(op.getResults(), isApart);
+    auto comesFromMixing = [&](Value value) {
+      return mixing.contains(value.getDefiningOp());
+    };
+    if (!isAt && (llvm::any_of(op.getOperands(), isApart) ||
+                  llvm::any_of(op.getOperands(), comesFromMixing)))
+      mixing.insert(&op);
+    unsigned level = 0;
+    for (Value operand : op.getOperands())
+      if (auto *maker = found.find(operand.getDefiningOp());
+          maker != found.end())
+        level = std::max(level, maker->second +
+                                    (isAt && comesFromMixing(operand) ? 1 : 0));
+    found[&op] = level + (isNorm(&op) ? 1 : 0);
+  }
+  for (auto [op, level] : llvm::reverse(found)) {
+    // Of what has fewer bytes segments make it anyway.
+    bool isNeeded = llvm::any_of(op->getUsers(), [&](Operation *user) {
+      return levels.contains(user) || beside.contains(user);
+    });
+    if (isNeeded && !isSmallerBefore(op) &&
+        llvm::all_of(op->getResults(), isApart))
+      beside[op] = level;
+  }
 }
 
 /// Gives towers levels of their own, so that no segment has parts of two, and
@@ -339,6 +387,9 @@ SmallVector<SegmentReads> BackwardSplitter::describeSegments() const {
         if (!maker || !segment.all.contains(maker))
           reads.made.push_back(source);
       }
+      for (Value read : getReads(op))
+        if (isBeside(read) && isReadAgain(segment, op, read))
+          reads.values.insert(read);
       llvm::append_range(reads.taken, op->getResults());
       // The gradient of what is normalised is made where it is taken.
       for (Value result : op->getResults())
@@ -361,8 +412,11 @@ SmallVector<SegmentReads> BackwardSplitter::describeSegments() const {
 void BackwardSplitter::planRecomputation(RecomputeFigures &figures) {
   SmallVector<SegmentReads> reads = describeSegments();
   auto isApart = [&](Value value) { return batch->lookup(value).isAt(); };
+  llvm::DenseMap<Operation *, unsigned> all = levels;
+  all.insert(beside.begin(), beside.end());
   planner = std::make_unique<RecomputePlanner>(
-      dims, symbol, budget->batch, *budget->costs, levels, std::move(reads),
+      dims, symbol, budget->batch, *budget->costs, std::move(all),
+      std::move(reads),
       [&](Operation *op) { return isNorm(op) || hasGaps(op); }, isApart);
   planner->plan(budget->bytes, budget->beside);
   figures.wholeBytesAt =
@@ -396,15 +450,24 @@ void BackwardSplitter::detachForward() {
 void BackwardSplitter::runTwice() {
   if (!planner)
     return;
-  for (Operation *op : onPath) {
+  SmallVector<Operation *> ops;
+  for (Operation &op : function.getFunctionBody().front())
+    if (levels.contains(&op) || beside.contains(&op))
+      ops.push_back(&op);
+  auto getLevelOf = [&](Operation *op) -> std::optional<unsigned> {
+    for (const auto *known : {&levels, &beside})
+      if (auto found = known->find(op); found != known->end())
+        return found->second;
+    return std::nullopt;
+  };
+  for (Operation *op : ops) {
     if (op->getNumResults() != 1 || !planner->runsTwice(op->getResult(0)))
       continue;
     // Whoever reads it last runs in later loops, and so will the copy.
     Operation *again = nullptr;
     for (OpOperand &use : llvm::make_early_inc_range(op->getUses())) {
-      Operation *user = use.getOwner();
-      auto level = levels.find(user);
-      if (level == levels.end() || level->second <= levels.lookup(op))
+      std::optional<unsigned> level = getLevelOf(use.getOwner());
+      if (!level || *level <= *getLevelOf(op))
         continue;
       if (!again) {
         builder.setInsertionPointAfter(op);

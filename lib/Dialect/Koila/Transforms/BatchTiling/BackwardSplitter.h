@@ -57,6 +57,7 @@ private:
   };
 
   llvm::LogicalResult collect();
+  void collectBeside();
   void separateTowers();
   llvm::LogicalResult refuse(mlir::Operation *op,
                              const llvm::Twine &reason) const {
@@ -107,6 +108,11 @@ private:
   /// What `op`, on the path, reads and hands its gradient to.
   llvm::SmallVector<mlir::Value> getSources(mlir::Operation *op) const;
   unsigned getLevel(mlir::Value value, bool isWholeReader) const;
+  /// Whether `value` may be made again with its makers, though no gradient
+  /// flows to it.
+  bool isBeside(mlir::Value value) const {
+    return beside.contains(value.getDefiningOp());
+  }
   /// Whether the number or the tensor is known without the forward pass.
   bool isWeight(mlir::Value value) const {
     return isa_and_nonnull<ParamGetOp>(value.getDefiningOp());
@@ -185,6 +191,9 @@ private:
   /// Operations on the path, in order.
   llvm::SmallVector<mlir::Operation *> onPath;
   llvm::DenseMap<mlir::Operation *, unsigned> levels;
+  /// Operations beside the path that are apart for each sample and of which
+  /// some on it are made, as frozen layers, and how many cuts are before them.
+  llvm::DenseMap<mlir::Operation *, unsigned> beside;
   llvm::DenseSet<mlir::Operation *> whole;
   llvm::DenseMap<mlir::Value, llvm::SmallVector<mlir::Value>> contributions;
   llvm::SmallVector<LeafGradOp> leafGrads;

@@ -9,12 +9,12 @@ using namespace koila;
 
 RecomputePlanner::RecomputePlanner(
     const DimAnalysis &dims, StringRef symbol, int64_t batch,
-    const CostTable &table, const llvm::DenseMap<Operation *, unsigned> &levels,
+    const CostTable &table, llvm::DenseMap<Operation *, unsigned> levelsOf,
     SmallVector<SegmentReads> segments,
     llvm::function_ref<bool(Operation *)> isFree,
     llvm::function_ref<bool(Value)> isApart)
-    : costs(dims, symbol, batch, table), batch(batch), levels(levels),
-      segments(std::move(segments)) {
+    : costs(dims, symbol, batch, table), batch(batch),
+      levels(std::move(levelsOf)), segments(std::move(segments)) {
   for (auto [op, level] : levels) {
     levelCount = std::max<size_t>(levelCount, level + 1);
     if (isFree(op))

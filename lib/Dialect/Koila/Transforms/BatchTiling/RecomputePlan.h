@@ -69,7 +69,7 @@ public:
   /// again.
   RecomputePlanner(const DimAnalysis &dims, llvm::StringRef symbol,
                    int64_t batch, const CostTable &table,
-                   const llvm::DenseMap<mlir::Operation *, unsigned> &levels,
+                   llvm::DenseMap<mlir::Operation *, unsigned> levels,
                    llvm::SmallVector<SegmentReads> segments,
                    llvm::function_ref<bool(mlir::Operation *)> isFree,
                    llvm::function_ref<bool(mlir::Value)> isApart);
@@ -133,7 +133,7 @@ private:
   /// and adds to their gradients.
   std::vector<double> timeOfTile;
   llvm::DenseMap<mlir::Value, const GradientAgain *> waysAgain;
-  const llvm::DenseMap<mlir::Operation *, unsigned> &levels;
+  llvm::DenseMap<mlir::Operation *, unsigned> levels;
   llvm::SmallVector<SegmentReads> segments;
   llvm::DenseSet<mlir::Operation *> always;
   llvm::DenseSet<mlir::Value> apart;

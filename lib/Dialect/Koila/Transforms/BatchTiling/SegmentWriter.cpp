@@ -136,7 +136,7 @@ Value BackwardSplitter::getForward(Writer &writer, Value value) {
   } else if (choice != Recompute::Never) {
     IRMapping operands;
     for (Value operand : op->getOperands())
-      operands.map(operand, isOnPath(operand)
+      operands.map(operand, isOnPath(operand) || isBeside(operand)
                                 ? getForward(writer, operand)
                                 : getLocal(writer, writer.made, operand));
     timeAgain += costs.getTime(op);
@@ -156,7 +156,7 @@ Value BackwardSplitter::getForward(Writer &writer, Value value) {
 Recompute BackwardSplitter::getChoice(Value value,
                                       const Segment &segment) const {
   Operation *op = value.getDefiningOp();
-  if (!op || !levels.contains(op))
+  if (!op || (!levels.contains(op) && !isBeside(value)))
     return Recompute::Never;
   if (isNorm(op) || hasGaps(op))
     return Recompute::Always;
@@ -218,6 +218,8 @@ Value BackwardSplitter::getLocal(Writer &writer, IRMapping &mapping,
   if (Value leaf = writer.leaves.lookup(value);
       leaf && leaf.getType() == value.getType())
     return leaf;
+  if (isBeside(value))
+    return getForward(writer, value);
   Operation *op = value.getDefiningOp();
   if (!op || op->getNumRegions() > 0 || levels.contains(op) ||
       isa<ParamGetOp, LeafOp>(op) || !isMemoryEffectFree(op))
@@ -321,8 +323,9 @@ void BackwardSplitter::writeOperators(Writer &writer, Operation *op) {
   auto interface = cast<BackwardOperatorInterface>(op);
   for (auto [index, operand] : llvm::enumerate(op->getOperands())) {
     operands.push_back(!interface.readsOperand(index) ? Value()
-                       : isOnPath(operand) ? getForward(writer, operand)
-                                           : operand);
+                       : isOnPath(operand) || isBeside(operand)
+                           ? getForward(writer, operand)
+                           : operand);
     wanted.push_back(llvm::is_contained(sources, operand));
   }
   SmallVector<Operation *> made = collectMade([&] {

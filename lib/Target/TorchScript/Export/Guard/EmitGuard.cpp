@@ -453,7 +453,8 @@ tj::Value *GuardEmitter::emitTupleCondition(TorchValue *tuple,
 }
 
 /// Whether the result of `op` has PyTorch's default element type: it computes a
-/// tensor of floats of none. A number that a trace holds as a tensor is none.
+/// tensor of floats of none. Tensors of a list may be some; a number that a
+/// trace holds as a tensor is none.
 static bool usesDefaultType(Operation *op) {
   auto isFloat = [](Value value) {
     auto tensor = dyn_cast<TensorType>(value.getType());
@@ -461,11 +462,16 @@ static bool usesDefaultType(Operation *op) {
     return tensor && isa<FloatType, ComplexType>(tensor.getElementType()) &&
            !(get && get->hasAttr("wrapped"));
   };
+  auto hasTensors = [](Type type) {
+    auto list = dyn_cast<ListType>(type);
+    return list && isa<TensorType>(list.getElementType());
+  };
   return (isa_and_present<KoilaDialect>(op->getDialect()) ||
           isa<TorchOperatorInterface>(op)) &&
          !isa<ParamGetOp>(op) && !op->hasAttr("dtype") &&
          llvm::any_of(op->getResults(), isFloat) &&
-         llvm::none_of(op->getOperands(), isFloat);
+         llvm::none_of(op->getOperands(), isFloat) &&
+         llvm::none_of(op->getOperandTypes(), hasTensors);
 }
 
 tj::Value *GuardEmitter::isOfType(TorchValue *tensor, Type type) {
