@@ -82,6 +82,11 @@ def squared_mean(y, t):
     return F.mse_loss(y, t)
 
 
+@case([X, VALUES])
+def targets_first(y, t):
+    return F.mse_loss(t, y) + F.l1_loss(t, y)
+
+
 @case([X, VALUES], control=True)
 def squared_sum(y, t):
     return F.mse_loss(y, t, reduction="sum")

@@ -304,10 +304,16 @@ Value PhasePlan::getBase(Value value) const {
 }
 
 bool PhasePlan::readsTiles(Operation &op) const {
-  return llvm::any_of(op.getOperands(), [&](Value operand) {
-    Value base = getBase(operand);
-    return isTiled(base) && isa<TensorType>(base.getType());
-  });
+  llvm::SmallSetVector<Value, 4> reads(op.operand_begin(), op.operand_end());
+  for (size_t next = 0; next < reads.size(); ++next) {
+    Value read = reads[next];
+    // A view may be of several, as of tensors that are broadcast.
+    if (isRepeated(read))
+      reads.insert_range(read.getDefiningOp()->getOperands());
+    else if (isTiled(read) && isa<TensorType>(read.getType()))
+      return true;
+  }
+  return false;
 }
 
 /// A reduction over the batch of what tiles make; what is there as a whole is
