@@ -232,6 +232,36 @@ class Values(unittest.TestCase):
         # Of the types of numbers that NumPy has none of, too.
         torch.testing.assert_close(torch.tensor(x.bfloat16()), make().bfloat16())
 
+    def test_slices_that_take_all(self):
+        # Of any number of samples they are the whole, and in tiles.
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            for take in (
+                lambda x, n: x[:n],
+                lambda x, n: x[: len(x)],
+                lambda x, n: x[0 : x.size(0), :4],
+                lambda x, n: x[:300][:, 0:4:1],
+            ):
+                plain = torch.randn(256, 4)
+                weight = nn.Parameter(torch.ones(4, 64))
+                x = koila.lazy(plain.clone(), batch=0, budget=30_000)
+                (take(x, 256) @ weight).tanh().square().mean().backward()
+                self.assertTrue(koila.last().tile)
+                found, weight.grad = weight.grad, None
+                (take(plain, 256) @ weight).tanh().square().mean().backward()
+                torch.testing.assert_close(found, weight.grad)
+        x = koila.lazy(make(), batch=0)
+        for index in (
+            (slice(0, 8),),
+            (slice(1, 9),),
+            (slice(None, 9, 2),),
+            (0, slice(0, 4)),
+            (slice(None, -1),),
+            (None, slice(0, 4)),
+            (slice(0, 9), torch.tensor([1, 2])),
+        ):
+            self.same(x[index] * 1, make()[index])
+
     def test_constructors_that_share_memory(self):
         for kind in (torch.float32, torch.bfloat16):
             plain = make().to(kind)

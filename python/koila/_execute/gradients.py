@@ -409,6 +409,8 @@ def look(values: list[Value], frames: Frames) -> list[Tensor]:
     unknown = list(
         dict.fromkeys(value for value in values if is_open(value) and value.seen is None)
     )
+    if not unknown:  # as of numbers that a loop takes one by one
+        return [tensor for value in values if (tensor := known(value)) is not None]
     if len(unknown) == 1 and unknown[0].meta.requires_grad and is_loss(unknown[0]):
         _read_loss(unknown[0], frames)
         return read(values, frames)

@@ -225,9 +225,15 @@ def _without_bounds(target: Any, index: Any) -> Any:
     for dim, (item, extent) in enumerate(zip(items, target._value.meta.shape, strict=False)):
         if not isinstance(item, (int, slice)) or isinstance(item, bool):
             break  # what is behind it is an index of another dim
-        if isinstance(item, slice) and isinstance(item.stop, int) and item.stop >= extent:
-            if item.start in (None, 0) and item.step in (None, 1):
-                items[dim] = slice(None)
+        takes_all = (
+            isinstance(item, slice)
+            and isinstance(item.stop, int)
+            and item.stop >= extent
+            and item.start in (None, 0)
+            and item.step in (None, 1)
+        )
+        if takes_all:
+            items[dim] = slice(None)
     return tuple(items) if isinstance(index, tuple) else items[0]
 
 
@@ -247,7 +253,11 @@ def _picks_samples(func: Any, args: Any, kwargs: Any, dim: int) -> bool:
 
 
 def _picks_one(value: Value, index: Any) -> bool:
-    """Whether it is one sample, by a number."""
+    """Whether it is one sample, by a number, or one number of what is there."""
+    items = index if isinstance(index, tuple) else (index,)
+    shape = value.meta.shape
+    if not is_open(value) and len(items) == len(shape) and all(type(i) is int for i in items):
+        return all(-extent <= i < extent for i, extent in zip(items, shape, strict=True))
     first = index[0] if isinstance(index, tuple) and index else index
     if type(first) is not int or not is_over_samples(value, 0):
         return False

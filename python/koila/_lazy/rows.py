@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from koila._capture.frames import find_frames
-from koila._capture.recorder import RecordedTensor, current, make_leaf, wrap
-from koila._capture.values import Value, append_weakly
+from koila._capture.recorder import RecordedTensor, current, known, make_leaf, wrap
+from koila._capture.values import Value, append_weakly, is_open
 from koila._execute import executor
 from koila._lazy.dispatch import call, handle
 
@@ -30,7 +30,9 @@ def is_over_samples(value: Value, dim: Any) -> bool:
 def take_rows(func: Any, args: Any, kwargs: Any) -> Any:
     """Makes a call that gives views of its first argument, which is computed."""
     value = current(args[0])
-    (tensor,) = executor.materialize([value], find_frames(), f"'{func.__name__}'")
+    if is_open(value):
+        executor.materialize([value], find_frames(), f"'{func.__name__}'")
+    tensor = known(value)
     with torch.no_grad():
         made = func(tensor, *args[1:], **kwargs)
 
