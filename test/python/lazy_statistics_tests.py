@@ -694,6 +694,59 @@ class Statistics(unittest.TestCase):
 
         self.check(script, make_model(norm=norm), message="runs whole")
 
+    def test_norms_whose_results_nobody_reads(self):
+        # As an auxiliary head that the loss leaves out, or a pass that refreshes statistics.
+        def refresh(norm, x):
+            with torch.no_grad():
+                norm(2 * x)
+            return x.view(x.shape)
+
+        def ignored(norm, x):
+            norm(x)
+            return torch.cat([torch.cat([x[:, :2], x[:, 2:4]], 1), x[:, 4:]], 1)
+
+        def kept(norm, x):
+            norm(x)
+            return x
+
+        for use in (refresh, ignored, kept):
+            states = []
+            for budget in (None, 120_000):
+                torch.manual_seed(0)
+                net = nn.ModuleList([nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.BatchNorm2d(8)])
+                net.double()
+                for _ in range(2):
+                    x = torch.randn(COUNT, 3, 9, 9, dtype=torch.float64)
+                    x = x if budget is None else koila.lazy(x, batch=0, budget=budget)
+                    hidden = net[0](x)
+                    loss = net[2](use(net[1], hidden)).relu().square().mean()
+                    del hidden
+                    with warnings.catch_warnings():
+                        warnings.simplefilter("ignore", koila.KoilaWarning)
+                        loss.backward()
+                states.append({**net.state_dict(), "gradient": net[0].weight.grad})
+            with self.subTest(use.__name__):
+                self.assertEqual(differences(*states), [])
+        self.assertTrue(koila.last().tile)  # of what PyTorch itself would not lose
+
+        class Ignoring(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.inner, self.first, self.norm = (
+                    nn.Conv2d(3, 6, 3),
+                    nn.BatchNorm2d(6),
+                    nn.BatchNorm2d(6),
+                )
+
+            def forward(self, x):
+                hidden = self.inner(x)
+                self.first(hidden)
+                return self.norm(hidden.view(hidden.shape)).relu().mean()
+
+        message = "PyTorch would not make an update of running statistics when it runs the program"
+        with self.assertRaisesRegex(koila.CompileError, message):
+            koila.compile(Ignoring(), torch.randn(8, 3, 9, 9), mode="train", tile=2, budget=None)
+
     def test_checkpoints(self):
         # Plain PyTorch runs the part again in the backward pass, and its layers move
         # their statistics twice. koila has no part run again by that, and says so.

@@ -274,6 +274,24 @@ class Values(unittest.TestCase):
             wanted[0] = 7
             self.same(y + 0, wanted)
 
+    def test_memory_that_is_written_to_before_it_is_read(self):
+        # What was recorded before the write would see it.
+        for share in (lambda y: y.numpy(), torch.Tensor, lambda y: y[:2].numpy()):
+            for start in (lambda x: x * 2, lambda x: x):
+                y = start(koila.lazy(make(), batch=0))
+                memory = share(y)
+                before = y + 1
+                memory[0] = 7
+                with self.assertRaisesRegex(koila.KoilaError, "written to after"):
+                    before.tolist()
+                after = start(make())
+                after[0] = 7
+                self.same(y + 1, after + 1)
+        weight = nn.Parameter(torch.ones(4))
+        lazy = koila.lazy(make(), batch=0)
+        with self.assertRaisesRegex(TypeError, "a number is taken here"):
+            torch.full((2,), (lazy * weight).sum())
+
     def test_batches_in_containers(self):
         # As loaders give them; none is silently left out.
         Pair = collections.namedtuple("Pair", "input label")

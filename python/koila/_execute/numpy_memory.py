@@ -59,6 +59,7 @@ def lend(value: Value, tensor: Tensor, array: Any, frames: Frames) -> None:
     value is."""
     if not is_open(value):
         value.group.external = True  # writes to it are seen in the array
+        _watch(value, tensor)
         return
     memory = Aliases().of(value)
     if isinstance(memory, tuple) and tensor.numel() and _is_writable(array):
@@ -67,6 +68,17 @@ def lend(value: Value, tensor: Tensor, array: Any, frames: Frames) -> None:
             if base is not None and base.index == memory[1]:
                 base.lent = True  # it will be computed into the same memory
         recording.lent.append(_Lent(memory[0], tensor, array, frames))
+
+
+def _watch(value: Value, tensor: Tensor) -> None:
+    """Writes to the array have no version: calls that read this memory, and have run before
+    them in plain PyTorch, know them by its bits."""
+    recording.exposed.add(tensor)
+    for each in {*value.group.list_members(), *recording.watched.list_at(tensor)}:
+        own = each.tensor
+        if own is not None and not is_open(each) and not own.is_inference():
+            each.version = own._version if each.version is None else each.version
+            each.watch()
 
 
 def is_lent_whole(value: Value) -> bool:

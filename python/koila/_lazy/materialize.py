@@ -229,8 +229,8 @@ def _without_bounds(target: Any, index: Any) -> Any:
             isinstance(item, slice)
             and isinstance(item.stop, int)
             and item.stop >= extent
-            and item.start in (None, 0)
-            and item.step in (None, 1)
+            and (item.start is None or (isinstance(item.start, int) and item.start == 0))
+            and (item.step is None or (isinstance(item.step, int) and item.step == 1))
         )
         if takes_all:
             items[dim] = slice(None)
@@ -414,6 +414,8 @@ def _show(func: Any, args: Any, kwargs: Any) -> Any:
         raise RuntimeError(
             "Can't call numpy() on Tensor that requires grad. Use tensor.detach().numpy() instead."
         )
+    if func is _SCALAR and has_graph:
+        raise TypeError("a number is taken here, and not a tensor with a graph; take its .item()")
     if func is _ALIAS and has_graph:
         raise KoilaError(
             "a tensor with a graph was given to a constructor that keeps the graph",

@@ -258,11 +258,7 @@ static void finishGraph(std::shared_ptr<tj::Graph> &graph, tj::Value *result,
                         const GraphEmitter &emitter, MLIRContext *context) {
   graph->registerOutput(result);
   if (tj::Node *lost = findLostUpdate(*graph, emitter.getUpdates()))
-    refuse(getLocation(lost, context),
-           Twine("PyTorch would not make the update of '") +
-               lost->kind().toQualString() +
-               "' when it runs the program, since nothing reads its result; "
-               "return what is made of it, or leave the program as it is");
+    refuseLostUpdate(lost, context);
   if (tj::Node *lost = findLostWrite(*graph))
     refuse(getLocation(lost, context),
            Twine("PyTorch would lose the write of '") +

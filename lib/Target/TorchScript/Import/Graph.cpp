@@ -1,6 +1,7 @@
 //===- Graph.cpp - TorchScript graphs ready to be read --------------------===//
 
 #include "Graph.h"
+#include "../Boundary/Locations.h"
 #include "../Export/ExecutorBarriers.h"
 #include "ForwardedOperators.h"
 #include "Lifetimes.h"
@@ -167,7 +168,45 @@ koila::torchscript::findLostUpdate(tj::Graph &graph,
   return findLost(graph, updates, eliminate);
 }
 
-void koila::torchscript::inlineCalls(tj::Graph &graph) {
+bool koila::torchscript::writesStatistics(const tj::Node *node) {
+  const c10::FunctionSchema *schema = node->maybeSchema();
+  if (!schema || !schema->argumentIndexWithName("running_mean") ||
+      llvm::StringRef(schema->name()).ends_with("_backward"))
+    return false;
+  for (llvm::StringRef name : {"training", "train", "use_input_stats"}) {
+    auto index = schema->argumentIndexWithName(name.str());
+    if (!index)
+      continue;
+    auto literal = tj::toIValue(node->input(*index));
+    return !literal || !literal->isBool() || literal->toBool();
+  }
+  return true;
+}
+
+void koila::torchscript::refuseLostUpdate(tj::Node *node,
+                                          mlir::MLIRContext *context) {
+  refuse(getLocation(node, context),
+         llvm::Twine("PyTorch would not make the update of '") +
+             node->kind().toQualString() +
+             "' when it runs the program, since nothing reads its result; "
+             "return what is made of it, or leave the program as it is");
+}
+
+/// Runs a peephole pass. Where one changes something, it removes dead code by
+/// schemas alone, and with it updates of running statistics which LibTorch
+/// otherwise makes.
+static void
+runPeephole(std::shared_ptr<tj::Graph> &graph, mlir::MLIRContext *context,
+            llvm::function_ref<void(std::shared_ptr<tj::Graph> &)> pass) {
+  std::vector<tj::Node *> updates;
+  collectNodes(graph->block(), updates);
+  llvm::erase_if(updates, std::not_fn(writesStatistics));
+  if (tj::Node *lost = findLost(*graph, updates, pass))
+    refuseLostUpdate(lost, context);
+  pass(graph);
+}
+
+static void inlineAll(tj::Graph &graph) {
   // One round inlines one level only while LibTorch's optimiser is off, which
   // is the caller's setting.
   size_t calls = countCalls(graph.block());
@@ -178,6 +217,52 @@ void koila::torchscript::inlineCalls(tj::Graph &graph) {
       break;
     calls = left;
   } while (true);
+}
+
+/// What a call runs, as it was compiled; null if it is not known.
+static tj::Graph *getCallee(const tj::Node *call) {
+  tj::Function *function = nullptr;
+  if (call->kind() == prim::CallMethod) {
+    if (auto type = call->input(0)->type()->cast<c10::ClassType>())
+      function = type->findMethod(call->s(c10::attr::name));
+  } else if (call->kind() == prim::CallFunction) {
+    if (auto type = call->input(0)->type()->cast<c10::FunctionType>())
+      function = type->function();
+  }
+  tj::GraphFunction *found =
+      function ? tj::tryToGraphFunction(*function) : nullptr;
+  return found ? found->graph().get() : nullptr;
+}
+
+/// How often running statistics are written, also by what is called; `known`
+/// are graphs that have been counted.
+static size_t countUpdates(tj::Graph &graph,
+                           std::unordered_map<tj::Graph *, size_t> &known) {
+  auto [entry, isNew] = known.try_emplace(&graph, 0);
+  if (!isNew)
+    return entry->second;
+  std::vector<tj::Node *> nodes;
+  collectNodes(graph.block(), nodes);
+  size_t count = 0;
+  for (const tj::Node *node : nodes)
+    if (tj::Graph *callee = getCallee(node))
+      count += countUpdates(*callee, known);
+    else
+      count += writesStatistics(node);
+  return known[&graph] = count;
+}
+
+void koila::torchscript::inlineCalls(tj::Graph &graph) {
+  std::unordered_map<tj::Graph *, size_t> counted, left;
+  size_t updates = countUpdates(graph, counted);
+  inlineAll(graph);
+  // LibTorch optimises what is called first, and then goes by schemas. Source:
+  // preoptimizeGraph in torch/csrc/jit/api/function_impl.cpp.
+  if (countUpdates(graph, left) < updates)
+    refuse("PyTorch would not make an update of running statistics when it "
+           "runs the program, since nothing reads the result of that "
+           "normalisation; return what is made of it, or leave the program as "
+           "it is");
 }
 
 void koila::torchscript::clearGraph(tj::Graph &graph) {
@@ -534,7 +619,8 @@ private:
 /// As LibTorch does before it runs a method: what is read of a list or dict
 /// that nobody changes is what was put there, so that the container keeps
 /// nothing.
-static void foldLiterals(const std::shared_ptr<tj::Graph> &graph) {
+static void foldLiterals(std::shared_ptr<tj::Graph> &graph,
+                         mlir::MLIRContext *context) {
   std::vector<tj::Node *> nodes;
   collectNodes(graph->block(), nodes);
   // LibTorch analyses all aliases, which takes a while.
@@ -552,8 +638,10 @@ static void foldLiterals(const std::shared_ptr<tj::Graph> &graph) {
   });
   if (!any)
     return;
-  tj::PeepholeOptimizeListIdioms(graph);
-  tj::PeepholeOptimizeDictIdioms(graph);
+  runPeephole(graph, context, [](std::shared_ptr<tj::Graph> &graph) {
+    tj::PeepholeOptimizeListIdioms(graph);
+    tj::PeepholeOptimizeDictIdioms(graph);
+  });
 }
 
 /// As LibTorch does before it runs a method: branches on literals and loops
@@ -581,7 +669,8 @@ static void dropDeadCode(std::shared_ptr<tj::Graph> &graph) {
 
 /// As LibTorch does before it runs a method: what changes nothing is gone where
 /// nobody can tell.
-static void dropIdleNodes(std::shared_ptr<tj::Graph> &graph) {
+static void dropIdleNodes(std::shared_ptr<tj::Graph> &graph,
+                          mlir::MLIRContext *context) {
   std::vector<tj::Node *> nodes;
   collectNodes(graph->block(), nodes);
   // LibTorch analyses all aliases, which takes a while.
@@ -591,7 +680,9 @@ static void dropIdleNodes(std::shared_ptr<tj::Graph> &graph) {
     return;
   // The executor forgets what tracing saw.
   tj::EraseShapeInformation(graph);
-  tj::PeepholeOptimizeAliasSensitive(graph, /*shape_peepholes=*/true);
+  runPeephole(graph, context, [](std::shared_ptr<tj::Graph> &graph) {
+    tj::PeepholeOptimizeAliasSensitive(graph, /*shape_peepholes=*/true);
+  });
   dropDeadCode(graph);
   nodes.clear();
   collectNodes(graph->block(), nodes);
@@ -641,10 +732,9 @@ static size_t countStaying(tj::Graph &graph) {
       nodes, [](tj::Node *node) { return node->hasAttribute(kStays); });
 }
 
-PreparedGraph
-koila::torchscript::prepareGraph(const tj::Module &module,
-                                 const tj::Method &method,
-                                 const std::vector<AssumedAttribute> &given) {
+PreparedGraph koila::torchscript::prepareGraph(
+    const tj::Module &module, const tj::Method &method,
+    const std::vector<AssumedAttribute> &given, mlir::MLIRContext *context) {
   PreparedGraph prepared;
   prepared.profiles = method.name() == kTrainStep;
   prepared.graph = tj::toGraphFunction(method.function()).graph()->copy();
@@ -655,10 +745,10 @@ koila::torchscript::prepareGraph(const tj::Module &module,
   inlineCalls(*prepared.graph);
   removeFences(*prepared.graph);
   forwardOperators(*prepared.graph);
-  foldLiterals(prepared.graph);
+  foldLiterals(prepared.graph, context);
   decideLiterals(prepared.graph);
   dropDeadCode(prepared.graph);
-  dropIdleNodes(prepared.graph);
+  dropIdleNodes(prepared.graph, context);
   markLifetimes(*prepared.graph);
   decideTypes(*prepared.graph);
   Specializer(module, prepared, given).run();
@@ -671,7 +761,10 @@ koila::torchscript::prepareGraph(const tj::Module &module,
     // A branch that is gone may have been all that stood between a test for
     // None and what it tests.
     if (!prepared.assumed.empty())
-      tj::PeepholeOptimize(prepared.graph, /*addmm_fusion_enabled=*/false);
+      runPeephole(prepared.graph, context,
+                  [](std::shared_ptr<tj::Graph> &graph) {
+                    tj::PeepholeOptimize(graph, /*addmm_fusion_enabled=*/false);
+                  });
     cleanUpGraph(prepared.graph);
     takeMarkedTuplesApart(*prepared.graph);
     // What a dict is known to have may decide further branches.

@@ -9,6 +9,10 @@
 #include <unordered_map>
 #include <vector>
 
+namespace mlir {
+class MLIRContext;
+} // namespace mlir
+
 namespace koila::torchscript {
 
 /// An attribute of the module and what it is taken to be.
@@ -48,10 +52,12 @@ inline const c10::Symbol kReadGradient =
 /// Attributes that are numbers, bools, texts or None and that the method does
 /// not write become literals, so that branches on `training` and its like cost
 /// nothing; they are recorded as assumptions. `given` says what some are taken
-/// to be; by default they are what the module has.
+/// to be; by default they are what the module has. Throws Refusal, in
+/// `context`, where LibTorch would lose an update of running statistics.
 PreparedGraph prepareGraph(const torch::jit::Module &module,
                            const torch::jit::Method &method,
-                           const std::vector<AssumedAttribute> &given);
+                           const std::vector<AssumedAttribute> &given,
+                           mlir::MLIRContext *context);
 
 /// Puts what methods do in the place of their calls, as far as LibTorch can.
 void inlineCalls(torch::jit::Graph &graph);
@@ -84,6 +90,14 @@ torch::jit::Node *findLostWrite(torch::jit::Graph &graph);
 torch::jit::Node *
 findLostUpdate(torch::jit::Graph &graph,
                const std::vector<torch::jit::Node *> &updates);
+
+/// Whether a normalisation writes its running statistics, as in training mode,
+/// which its schema does not say. Their gradients read them.
+bool writesStatistics(const torch::jit::Node *node);
+
+/// Throws Refusal: LibTorch would lose the update that `node` makes.
+[[noreturn]] void refuseLostUpdate(torch::jit::Node *node,
+                                   mlir::MLIRContext *context);
 
 /// Gives each reader of a list or dict that is filled step by step one of its
 /// own. Whether there was any.

@@ -229,7 +229,7 @@ ImportedFunction koila::torchscript::importFunction(
     MLIRContext *context, const std::vector<AssumedAttribute> &assumed) {
   tj::Method method = getMethod(module, function, archive.path);
   ImportedFunction result;
-  result.graph = prepareGraph(module, method, assumed);
+  result.graph = prepareGraph(module, method, assumed, context);
   // What is written where something else can see it shows only once the whole
   // function was read; most functions have none.
   OrderedValues ordered;

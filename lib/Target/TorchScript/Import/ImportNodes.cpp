@@ -74,23 +74,6 @@ static bool isInside(const tj::Block *inner, const tj::Block *outer) {
   return false;
 }
 
-/// Normalisations write their running statistics in training mode, and their
-/// schemas do not say so. Their gradients read them.
-static bool writesStatistics(const tj::Node *node,
-                             const c10::FunctionSchema &schema) {
-  if (!schema.argumentIndexWithName("running_mean") ||
-      llvm::StringRef(schema.name()).ends_with("_backward"))
-    return false;
-  for (llvm::StringRef name : {"training", "train", "use_input_stats"}) {
-    auto index = schema.argumentIndexWithName(name.str());
-    if (!index)
-      continue;
-    auto literal = tj::toIValue(node->input(*index));
-    return !literal || !literal->isBool() || literal->toBool();
-  }
-  return true;
-}
-
 /// Whether the operator changes what dims a tensor has, in place.
 static bool changesDims(const c10::FunctionSchema &schema) {
   auto handle = c10::Dispatcher::singleton().findSchema(
@@ -122,7 +105,7 @@ FunctionImporter::Write FunctionImporter::getWrite(Node *node) {
   Write write;
   if (!schema)
     return write;
-  bool statistics = writesStatistics(node, *schema);
+  bool statistics = writesStatistics(node);
   if (!schema->is_mutable() && !statistics)
     return write;
   llvm::SmallVector<const TorchValue *> written;
@@ -492,7 +475,7 @@ static Effects getEffects(const tj::Node *node) {
     return Effects::None;
   if (node->hasSideEffects())
     return Effects::Unknown;
-  if (schema->is_mutable() || writesStatistics(node, *schema))
+  if (schema->is_mutable() || writesStatistics(node))
     return Effects::Write;
   if (node->isNondeterministic())
     return Effects::Rng;

@@ -176,7 +176,7 @@ void BackwardSplitter::collectBeside() {
     found[&op] = level + (isNorm(&op) ? 1 : 0);
   }
   for (auto [op, level] : llvm::reverse(found)) {
-    // Of what has fewer bytes segments make it anyway.
+    // What is made of fewer bytes a segment makes anyway.
     bool isNeeded = llvm::any_of(op->getUsers(), [&](Operation *user) {
       return levels.contains(user) || beside.contains(user);
     });
@@ -501,10 +501,11 @@ LogicalResult BackwardSplitter::giveLeafGradients() {
   return success();
 }
 
-double BackwardSplitter::getShareAgain() const {
+double BackwardSplitter::getShareAgain() {
   double time = 0;
-  for (Operation *op : onPath)
-    time += costs.getTime(op);
+  for (Operation &op : function.getFunctionBody().front())
+    if (levels.contains(&op) || beside.contains(&op))
+      time += costs.getTime(&op);
   return timeAgain / std::max(time, 1.);
 }
 

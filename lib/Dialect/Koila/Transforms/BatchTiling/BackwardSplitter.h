@@ -155,7 +155,7 @@ private:
   llvm::SmallVector<SegmentReads> describeSegments() const;
   void planRecomputation(RecomputeFigures &figures);
   /// Of the time of the forward pass, what has been written to run again.
-  double getShareAgain() const;
+  double getShareAgain();
   void writeOperators(Writer &writer, mlir::Operation *op);
   void writeOutput(Writer &writer, mlir::Value output);
   mlir::Operation *mark(mlir::Operation *op, const Segment &segment) const {

@@ -136,7 +136,7 @@ Value BackwardSplitter::getForward(Writer &writer, Value value) {
   } else if (choice != Recompute::Never) {
     IRMapping operands;
     for (Value operand : op->getOperands())
-      operands.map(operand, isOnPath(operand) || isBeside(operand)
+      operands.map(operand, isOnPath(operand)
                                 ? getForward(writer, operand)
                                 : getLocal(writer, writer.made, operand));
     timeAgain += costs.getTime(op);
