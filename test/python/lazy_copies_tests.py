@@ -96,6 +96,14 @@ def as_many_outputs_twice(m, x, t):
     return -(teacher * (one + two).log_softmax(1)).sum(1).mean()
 
 
+def split_by_number(m, x, t):
+    """As MixMatch's batches: of as many rows as the batch, by a number."""
+    one, two, three = torch.split(torch.cat([x, 2 * x, 3 * x]), len(x))
+    low, high, last = m["low"](torch.cat([one + two, three, x])).split(x.size(0), dim=0)
+    parts = m["high"](low * high + last).split(COUNT)
+    return F.cross_entropy(parts[0], t)
+
+
 def tokens_of_two_crops(m, x, t):
     """As DINO's teacher: one row of a frozen weight for each sample of both crops, and a mask
     for each behind it."""
@@ -195,6 +203,7 @@ class MoreThanOnce(Steps):
                 as_many_classes_and_outputs,
                 as_many_features,
                 tokens_of_two_crops,
+                split_by_number,
             ),
         }
         for make, losses in cases.items():

@@ -58,3 +58,21 @@ def _unbind(func: Any, args: Any, kwargs: Any) -> Any:
     ):
         return take_rows(func, args, kwargs)
     return call(func, args, kwargs)
+
+
+@handle(torch.split, Tensor.split)
+def _split(func: Any, args: Any, kwargs: Any) -> Any:
+    """Parts of as many batches each are named one by one: PyTorch makes an ordinary number of
+    one size for all, also where it traces."""
+    sizes = ("tensor", "split_size_or_sections" if func is torch.split else "split_size", "dim")
+    given = dict(zip(sizes, args, strict=False), **kwargs)
+    tensor, size = given.get("tensor"), given.get(sizes[1])
+    dim = given.get("dim", 0)
+    if isinstance(tensor, RecordedTensor) and isinstance(size, int) and isinstance(dim, int):
+        value = current(tensor)
+        shape, source = value.meta.shape, value.source
+        batch = (source.size or 0) if source is not None else 0
+        is_of_batches = batch > 1 and size > 0 and int(size) % batch == 0
+        if is_of_batches and -len(shape) <= dim < len(shape) and shape[dim] % int(size) == 0:
+            return call(func, (tensor, [size] * (shape[dim] // int(size))), {"dim": dim})
+    return call(func, args, kwargs)
