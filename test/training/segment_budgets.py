@@ -40,6 +40,7 @@ NAMES = (
     "split_scales",
     "frozen_stem",
     "frozen_layers_with_statistics",
+    "frozen_extractor",
     "norms_of_vectors_and_volumes",
     "norms_of_words",
     "one_norm_called_twice",
@@ -50,7 +51,11 @@ NAMES = (
 SAVES_NOTHING = {"frozen_and_trained_norms"}
 BATCH = 16
 # Bytes of the first layer of a batch: neither it nor its gradient need be there as a whole.
-LAYER = {"wide_stem": BATCH * 16 * 24 * 24 * 8, "frozen_stem": BATCH * 32 * 9 * 9 * 8}
+LAYER = {
+    "wide_stem": BATCH * 16 * 24 * 24 * 8,
+    "frozen_stem": BATCH * 32 * 9 * 9 * 8,
+    "frozen_extractor": BATCH * 24 * 9 * 9 * 8,
+}
 SHARES = (1.0, 1.1, 1.4)
 
 

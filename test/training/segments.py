@@ -297,6 +297,21 @@ def frozen_layers_with_statistics():
 
 
 @case
+def frozen_extractor():
+    """Nothing that is trained mixes samples: batch normalisations of frozen layers do."""
+    frozen = nn.Sequential(
+        nn.Conv2d(3, 24, 3, padding=1),
+        nn.BatchNorm2d(24),
+        nn.ReLU(),
+        nn.MaxPool2d(3),
+        nn.Conv2d(24, 4, 3, padding=1),
+        nn.BatchNorm2d(4),
+    )
+    model = nn.Sequential(freeze(frozen), nn.Flatten(), nn.Linear(4 * 9, 8), nn.Linear(8, 4))
+    return Classifier(model), images(3, 9, 9, classes=4)
+
+
+@case
 def dense_concatenation():
     class Dense(nn.Module):
         def __init__(self):

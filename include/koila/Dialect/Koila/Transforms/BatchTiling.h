@@ -69,6 +69,9 @@ struct RecomputeBudget {
   /// Of a plan like the one that is wanted, from the largest tile; empty where
   /// nothing is known.
   llvm::ArrayRef<TileMemory> beside;
+  /// Whether a step runs in segments where it could run without them, as one
+  /// whose batch normalisations are of frozen layers: those run whole there.
+  bool splits = false;
 };
 
 /// What such a step does again.

@@ -173,7 +173,8 @@ void BackwardSplitter::collectBeside() {
           maker != found.end())
         level = std::max(level, maker->second +
                                     (isAt && comesFromMixing(operand) ? 1 : 0));
-    found[&op] = level + (isNorm(&op) ? 1 : 0);
+    // (A normalisation reads statistics, which mix samples.)
+    found[&op] = level;
   }
   for (auto [op, level] : llvm::reverse(found)) {
     // What is made of fewer bytes a segment makes anyway.

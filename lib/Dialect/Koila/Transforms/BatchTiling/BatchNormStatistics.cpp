@@ -148,6 +148,15 @@ static bool isDecomposed(BatchNormOp op, FunctionOpInterface function) {
          });
 }
 
+bool koila::normalisesByBatch(Operation *op) {
+  return op
+      ->walk([](BatchStatisticsInterface op) {
+        return op.usesBatchStatistics() ? WalkResult::interrupt()
+                                        : WalkResult::advance();
+      })
+      .wasInterrupted();
+}
+
 bool koila::decomposeBatchNorms(FunctionOpInterface function) {
   SmallVector<BatchNormOp> norms;
   function->walk([&](BatchNormOp op) {

@@ -28,6 +28,9 @@ inline constexpr llvm::StringLiteral kNormalisesBatchAttr =
 /// each sample by them. True if there is any.
 bool decomposeBatchNorms(mlir::FunctionOpInterface function);
 
+/// Whether something in `op` normalises by the statistics of the batch.
+bool normalisesByBatch(mlir::Operation *op);
+
 /// What the gradient of a normalisation by statistics of the batch is made of.
 class BatchNormGradient {
 public:

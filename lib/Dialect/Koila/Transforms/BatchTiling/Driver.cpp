@@ -337,15 +337,6 @@ static auto attempt(MLIRContext *context, SmallVectorImpl<Diagnostic> &kept,
   return result;
 }
 
-static bool normalisesByBatch(FunctionOpInterface function) {
-  return function
-      ->walk([](BatchStatisticsInterface op) {
-        return op.usesBatchStatistics() ? WalkResult::interrupt()
-                                        : WalkResult::advance();
-      })
-      .wasInterrupted();
-}
-
 /// Whether batch normalisations of `function` take the statistics of the batch
 /// in tiles.
 static bool takesStatistics(FunctionOpInterface function) {
@@ -366,13 +357,14 @@ planStep(FunctionOpInterface function, StringRef symbol, RandomMode random,
   if (recompute == RecomputeMode::Never)
     return planFunction(function, symbol, random, /*trains=*/true);
   MLIRContext *context = function.getContext();
-  SmallVector<Diagnostic> problems;
-  auto planned = attempt(context, problems, [&] {
-    return planFunction(function, symbol, random, /*trains=*/true);
-  });
   bool mayMix =
       statistics == StatisticsMode::Exact || !normalisesByBatch(function);
-  SmallVector<Diagnostic> further;
+  SmallVector<Diagnostic> problems, further;
+  std::unique_ptr<PlannedFunction> planned;
+  if (!mayMix || !budget || !budget->splits)
+    planned = attempt(context, problems, [&] {
+      return planFunction(function, symbol, random, /*trains=*/true);
+    });
   if (!planned && mayMix)
     planned = attempt(context, further, [&] {
       decomposeBatchNorms(function);
@@ -385,6 +377,8 @@ planStep(FunctionOpInterface function, StringRef symbol, RandomMode random,
     });
   if (planned)
     return planned;
+  if (problems.empty())
+    problems = std::move(further);
   for (Diagnostic &problem : problems) {
     if (&problem == &problems.front())
       for (Diagnostic &other : further)

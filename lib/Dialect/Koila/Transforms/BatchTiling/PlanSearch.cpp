@@ -2,6 +2,7 @@
 
 #include "PlanSearch.h"
 #include "../Specialize.h"
+#include "BatchNormStatistics.h"
 #include "koila/Analysis/BatchAnalysis.h"
 #include "koila/Dialect/Koila/IR/Koila.h"
 #include "llvm/Support/MathExtras.h"
@@ -61,6 +62,8 @@ private:
     /// Whether it is looked at whatever the budget is, unless one before it
     /// fits: what it takes is a budget that works.
     bool isFixed = false;
+    /// In segments, where it could run without them.
+    bool splits = false;
   };
 
   std::unique_ptr<Search> searchTiles(const Plan &plan, bool isTrial);
@@ -84,6 +87,8 @@ private:
   const TilingOptions &options;
   StringRef symbol;
   int64_t batch, budget;
+  /// Of all plans from now on.
+  bool splits = false;
   /// The function before it is rewritten.
   OwningOpRef<Operation *> backup;
   /// Of what is written now; null where it could not be.
@@ -98,11 +103,11 @@ private:
 /// error.
 std::unique_ptr<Search> PlanSearch::searchTiles(const Plan &plan,
                                                 bool isTrial) {
-  FailureOr<TiledFunction> tiled =
-      TiledFunction::create(function, symbol, options.random,
-                            options.statistics, options.recompute, isTrial,
-                            RecomputeBudget{batch, plan.bytes, plan.share,
-                                            &options.costs, plan.beside});
+  FailureOr<TiledFunction> tiled = TiledFunction::create(
+      function, symbol, options.random, options.statistics, options.recompute,
+      isTrial,
+      RecomputeBudget{batch, plan.bytes, plan.share, &options.costs,
+                      plan.beside, plan.splits});
   if (failed(tiled))
     return nullptr;
   auto found =
@@ -135,6 +140,7 @@ void PlanSearch::attempt(Plan plan, bool isTrial) {
   search.reset();
   restore();
   now = std::move(plan);
+  now.splits |= splits;
   search = searchTiles(now, isTrial);
   if (search && search->least && now.isFixed &&
       (!best || *search->least < best->second))
@@ -219,6 +225,17 @@ std::unique_ptr<Search> PlanSearch::run() {
   bool inSegments = runsInSegments();
   if (!inSegments && search && search->least)
     best = {now, *search->least};
+  // Normalisations by the batch that nothing differentiates have run whole.
+  if (!inSegments && !fits() && options.recompute == RecomputeMode::Auto &&
+      options.statistics == StatisticsMode::Exact &&
+      options.analysis.mode == PeakMemoryMode::Train &&
+      normalisesByBatch(backup.get())) {
+    splits = true;
+    attempt({budget});
+    inSegments = splits = search && search->least && runsInSegments();
+    if (!splits)
+      attempt({budget});
+  }
   // With tiles as small as these there may be a faster one.
   constexpr int64_t kGoodTile = 16;
   bool isSmall = search && search->chosen && *search->chosen < kGoodTile;
@@ -240,6 +257,7 @@ std::unique_ptr<Search> PlanSearch::run() {
     restore();
     return searchTiles({budget}, /*isTrial=*/false);
   }
+  splits = best->first.splits;
   attempt(best->first);
   return std::move(search);
 }
