@@ -166,25 +166,26 @@ def make_watched_leaf(tensor: Tensor, like: Value | None = None) -> Value:
     return leaf
 
 
-def _has_changed(value: Value, tensor: Tensor) -> bool:
+def _has_changed(value: Value, tensor: Tensor, by_bits: bool = True) -> bool:
     """Whether a tensor is another one than when it was recorded."""
     version = None if tensor.is_inference() else tensor._version
     return (
         value.version != version
         or value.meta.requires_grad != tensor.requires_grad
         or value.is_replaced()
-        or not value.is_as_hashed()
+        or (by_bits and not value.is_as_hashed())
     )
 
 
-def current(tensor: RecordedTensor) -> Value:
-    """The value of a lazy tensor, anew if the tensor below was written to."""
+def current(tensor: RecordedTensor, by_bits: bool = True) -> Value:
+    """The value of a lazy tensor, anew if the tensor below was written to; without
+    ``by_bits``, which reads all of it, only if that has a version."""
     value = tensor._value
     plain = value.tensor
     if plain is not None and not value.freed and value.is_watched():
-        if _has_changed(value, plain):
+        if _has_changed(value, plain, by_bits):
             assign(tensor, make_watched_leaf(plain, value))
-        elif value.origin is not None and recording.exposed.has(plain):
+        elif by_bits and value.origin is not None and recording.exposed.has(plain):
             value.watch()
     return tensor._value
 

@@ -189,8 +189,8 @@ def _index(func: Any, args: Any, kwargs: Any) -> Any:
         selected = select(args, kwargs)
         if selected is not None:
             return selected
-    if isinstance(target, RecordedTensor) and not target.requires_grad:
-        value = current(target)
+    value = current(target, by_bits=False) if isinstance(target, RecordedTensor) else None
+    if value is not None and not value.meta.requires_grad:
         dim = value.origin.batch if value.origin is not None else 0
         if _picks_samples(func, args, kwargs, dim or 0):
             return compute(func, args, kwargs)

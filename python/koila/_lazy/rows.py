@@ -29,7 +29,8 @@ def is_over_samples(value: Value, dim: Any) -> bool:
 
 def take_rows(func: Any, args: Any, kwargs: Any) -> Any:
     """Makes a call that gives views of its first argument, which is computed."""
-    value = current(args[0])
+    # A loop over samples does not read all of them for each.
+    value = current(args[0], by_bits=False)
     if is_open(value):
         executor.materialize([value], find_frames(), f"'{func.__name__}'")
     tensor = known(value)
