@@ -151,6 +151,22 @@ class Detached(Case):
 
         self.compare(run)
 
+    def test_of_another_shape_with_views(self):
+        """To PyTorch it is no view, and a later write takes its graph from what is one."""
+
+        def run(head, x):
+            out = torch.tanh(head(x)).unsqueeze_(0)
+            part = out[:, :3]
+            out.mul_(0.5)
+            out.detach_()
+            torch.relu_(out)
+            return [float(part.requires_grad), *finish(head, head(x).mean() + part.sum())]
+
+        run(*make(None))
+        for budget in BUDGETS:
+            with self.assertRaisesRegex(koila.KoilaError, "view with a graph or of no_grad"):
+                run(*make(budget))
+
 
 class Read(Case):
     def test_a_view_that_was_read_is_written_to(self):

@@ -262,6 +262,24 @@ class Writes(unittest.TestCase):
                     out += 0.5
                 self.assertAlmostEqual(array.sum(), before + 0.5 * array.size, delta=1e-3)
 
+    def test_a_copy_of_what_is_written_to(self):
+        """It is there since a read, and is not made anew when the write before runs."""
+
+        def run(budget):
+            x = X if budget is None else koila.lazy(X, batch=0, budget=budget)
+            doubled = x * 2
+            copied = doubled.clone()
+            part = doubled[:, :2][:30]
+            doubled.add_(copied)
+            rows = copied.transpose(0, 1)
+            seen = part.sum().item()
+            torch.relu_(copied)
+            found = [each.detach().clone() for each in (doubled, copied, rows, part)]
+            return [seen, *(each.square().sum().item() for each in found)]
+
+        for budget in BUDGETS:
+            np.testing.assert_allclose(run(budget), run(None), rtol=2e-5)
+
     def test_hooks_of_weights_and_autograd_grad(self):
         for budget in (WHOLE, "10KiB"):
             model, seen = make_model(), []

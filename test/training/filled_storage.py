@@ -8,7 +8,8 @@ Random programs make tensors of zeros, write what a recurrent cell gives to part
 add to parts, read some in between, and now and then take a mean over the batch, which is
 whole: in the middle of what is written, before it, after it. Each is compiled as inference
 and as a training step, in float64, in tiles of 2 and 8, and run at batches that tiles divide
-and that they do not. Results and gradients of the weights may be 1e-12 off.
+and that they do not; steps also with the smallest budget that works, where a backward pass
+may be in parts. Results and gradients of the weights may be 1e-12 off.
 
 koila may refuse a program with a sentence, or run it whole; --tiled bounds the share that is
 in tiles. With every program runs a control: the same without its last write, which has to
@@ -46,7 +47,15 @@ CASES = [
     ["c = t.transpose(0, 1)[:, 1:3].contiguous()", "c[:, 0] = o * 2", "return t, c"],
     ["c = x.transpose(0, 1).contiguous()", "c[0] = c[1] + 1", "return c, x * 2"],
     ["c = b.t().contiguous()", "b[:, 0] = o[:, 0]", "return (b * c.t() + t[1]).pow(2).sum()"],
+    # What is written to a tensor is read through a view of before.
+    [
+        *["h = torch.tanh(self.cell(h)); o = self.head(h)"] * 2,
+        "c = x[:, :, :3] * 2; v = c[:, :2]; c += o.unsqueeze(1)",
+        "return o.cos().sum() + v.pow(2).sum()",
+    ],
 ]
+# Of these, training steps.
+STEP_CASES = (5, 6)
 
 
 class Writer:
@@ -65,6 +74,9 @@ class Writer:
     def write(self) -> list[str]:
         for _ in range(self.rng.randrange(1, 3)):
             self.make_buffer()
+        self.depth = self.rng.choice([0, 3]) if self.trains else 0
+        for _ in range(self.depth):
+            self.lines.append("h = torch.tanh(self.cell(h)); a = self.head(h)")
         for step in range(STEPS):
             self.lines.append(f"h = torch.tanh(self.cell(x[:, {step}] + h)); o = self.head(h)")
             self.fill(step)
@@ -141,6 +153,7 @@ class Writer:
                 )
             )
         reads += [f"{name}.pow(2)" for name in self.kept]
+        reads += ["a.cos()"] if self.depth else []
         if self.trains:
             self.lines.append("return " + " + ".join(f"{read}.sum()" for read in reads) + " / 7")
         else:
@@ -186,6 +199,17 @@ def run_plain(lines: list[str], x: Tensor, trains: bool) -> list[Tensor]:
     return leave(module, result)
 
 
+def find_smallest_budget(lines: list[str]) -> int | None:
+    """In bytes, for a training step; None where no budget is known to work."""
+    try:
+        koila.compile(build(lines), draw(8), budget=1, mode="train", check=False)
+    except koila.BudgetError as error:
+        return error.smallest_budget
+    except koila.CompileError:
+        pass
+    return None
+
+
 def check_random(seed: int, prints: bool) -> str:
     trains = seed % 2 == 0
     writer = Writer(seed, trains)
@@ -203,18 +227,19 @@ def check_random(seed: int, prints: bool) -> str:
 def check(name: str, lines: list[str], trains: bool, prints: bool) -> str:
     """What became of a program: `tiled`, `barriers`, `refused`, or `WRONG`."""
     verdict = "barriers"
-    for tile in TILES:
+    sizes: list[dict] = [{"tile": tile, "budget": None} for tile in TILES]
+    if trains and (smallest := find_smallest_budget(lines)) is not None:
+        sizes.append({"budget": smallest})
+    for size in sizes:
         module = build(lines)
         options: dict = {"mode": "train", "recompute": "auto"} if trains else {}
         try:
             with torch.set_grad_enabled(trains):
-                tiled = koila.compile(
-                    module, draw(8), tile=tile, budget=None, guard="raise", **options
-                )
+                tiled = koila.compile(module, draw(8), guard="raise", **size, **options)
         except koila.CompileError as error:
-            # koila compares what it has written, too.
-            if "off by" in str(error):
-                print(f"    {name}: tile {tile}: {error}")
+            # koila compares what it has written, too; and what works, works.
+            if "off by" in str(error) or isinstance(error, koila.BudgetError):
+                print(f"    {name}: {size}: {error}")
                 return "WRONG"
             if prints:
                 print(f"    {str(error)[:600]}")
@@ -228,7 +253,7 @@ def check(name: str, lines: list[str], trains: bool, prints: bool) -> str:
                 result = tiled.train_step(x) if trains else tiled(x)
             gap = distance(leave(module, result), run_plain(lines, x, trains))
             if not gap <= ALLOWED or not torch.equal(x, draw(batch)):
-                print(f"    {name}: tile {tile}, batch {batch}: {gap:.1e} off")
+                print(f"    {name}: {size}, batch {batch}: {gap:.1e} off")
                 return "WRONG"
     return verdict
 
@@ -250,7 +275,7 @@ def main() -> int:
     warnings.simplefilter("ignore")
     counts: dict[str, int] = {}
     for number, case in enumerate(CASES):
-        verdict = check(f"case {number}", START + case, number == len(CASES) - 1, arguments.prints)
+        verdict = check(f"case {number}", START + case, number in STEP_CASES, arguments.prints)
         counts[verdict] = counts.get(verdict, 0) + 1
     for seed in arguments.only or range(arguments.seed, arguments.seed + arguments.count):
         verdict = check_random(seed, arguments.prints)

@@ -92,6 +92,8 @@ class Program:
         self.x = x if budget is None else koila.lazy(x, batch=0, budget=budget)
         self.model = nn.Linear(WIDTH, WIDTH).double()
         self.tensors = [self.model(self.x) * 1, self.x * 2]
+        # A program of before that is not gone would have it recorded, as samples beside a batch.
+        assert (budget is None) == (type(self.tensors[0]) is torch.Tensor)
         self.seen: list[Any] = []
         self.arrays: list[Any] = []
 

@@ -266,7 +266,9 @@ class Program:
             del result
             for reference in node.outputs:
                 value = reference()
-                if value is not None:
+                # Of what is there others may have the memory: such a call runs again where
+                # it reads before a write.
+                if value is not None and (value.node is not None or value.tensor is None):
                     value.settle(tensors[value.index])
                     if value.meta.requires_grad:
                         value.graphs = graphs

@@ -316,7 +316,7 @@ def record(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, An
             call, inputs, _ = _find(func, args, kwargs, False)
     except _Unrecordable:
         return Unrecorded(None, [])
-    if call is None or call.random:
+    if call is None or call.random or (numbers and _is_left_of_a_graph(call, inputs)):
         return Unrecorded(call, inputs)
     if not call.metas and not call.writes:
         # What is no number may be of the tensor without data that was tried,
@@ -353,6 +353,19 @@ def record(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, An
         if any(group.is_there and not group.external for group in groups):
             return Unrecorded(call, inputs)
     return _append(call, inputs)
+
+
+def _is_left_of_a_graph(call: Call, inputs: list[Any]) -> bool:
+    """Whether it makes a view of a view whose base was detached in place: without a graph
+    PyTorch asks the base whether that requires a gradient."""
+    viewed = (inputs[place].tensor for place in call.shares if place is not None)
+    return any(
+        tensor is not None
+        and tensor.requires_grad
+        and tensor._base is not None
+        and not tensor._base.requires_grad
+        for tensor in viewed
+    )
 
 
 def _is_int(item: Any) -> bool:
@@ -575,7 +588,7 @@ def find_source(inputs: list[Any]) -> Origin | None:
 def _rebind(old: Value, new: Value, made: list[Any], index: int) -> None:
     """Tensors that were written to in place have the new value, and the gradient that
     they have kept."""
-    new.retained = old.retained
+    new.retained, new.is_renamed = old.retained, old.is_renamed
     for tensor in holders_of(old):
         assign(tensor, new)
         made[index] = tensor

@@ -11,6 +11,7 @@ from torch import Tensor
 from koila._capture.frames import find_frames, location_of
 from koila._capture.memory import is_view
 from koila._capture.recorder import RecordedTensor, assign, current, holders_of, record
+from koila._capture.thread_recordings import recording
 from koila._capture.values import Value, detaching
 from koila._errors import KoilaError
 from koila._execute import executor
@@ -66,16 +67,18 @@ def _detach(func: Any, args: Any, kwargs: Any) -> Any:
     if _is_of_program(value) and not (value.meta.requires_grad or is_view(value)):
         return target
     members = value.group.list_members()
-    held = [other for other in members if other is not value and other.is_held()]
-    if value.is_renamed and any(map(_is_without_graph, held)):
+    if value.tensor is not None:
+        members += recording.watched.list_at(value.tensor)
+    held = [other for other in dict.fromkeys(members) if other is not value and other.is_held()]
+    # A write to a view of it takes what is left of its graph from the view.
+    others = [other for other in held if other.meta.requires_grad]
+    if value.is_renamed and (others or any(map(_is_without_graph, held))):
         raise KoilaError(
             "a tensor that has another shape since a call in place, and of which the program holds "
-            "a view of no_grad(), cannot be detached in place",
+            "a view with a graph or of no_grad(), cannot be detached in place",
             location_of(find_frames()),
             ("use detach() in the place of detach_()",),
         )
-    # A write to a view of it takes what is left of its graph from the view.
-    others = [other for other in held if other.meta.requires_grad]
     if not value.is_renamed and (others or not _is_of_program(value)):
         executor.materialize([value, *others], find_frames(), "detach_()")
         _prepare(value)

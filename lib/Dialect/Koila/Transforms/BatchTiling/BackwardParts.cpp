@@ -13,6 +13,7 @@
 #include "koila/Dialect/Koila/IR/LossOps.h"
 #include "koila/Dialect/Koila/IR/ViewOps.h"
 #include "koila/Interfaces/BackwardOperator.h"
+#include "koila/Interfaces/MutableStorage.h"
 #include "mlir/IR/IRMapping.h"
 #include "llvm/ADT/MapVector.h"
 #include <numeric>
@@ -41,8 +42,33 @@ static SmallVector<Value> getSources(Operation *op, const DimAnalysis &dims,
   });
 }
 
+/// Whether `ops` read storage to which others of their block write something
+/// with a gradient: autograd differentiates those, too, but what is written to
+/// a view is no operand of what reads the storage later.
+static bool readsWhatOthersWrite(ArrayRef<Operation *> ops,
+                                 const RequiresGradAnalysis &gradients) {
+  auto contains = [](Operation *op, llvm::function_ref<bool(Operation *)> is) {
+    return op
+        ->walk([&](Operation *inner) {
+          return is(inner) ? WalkResult::interrupt() : WalkResult::advance();
+        })
+        .wasInterrupted();
+  };
+  if (llvm::none_of(ops,
+                    [&](Operation *op) { return contains(op, isOrdered); }))
+    return false;
+  llvm::SmallPtrSet<Operation *, 32> own(ops.begin(), ops.end());
+  return llvm::any_of(*ops.front()->getBlock(), [&](Operation &op) {
+    return !own.contains(&op) && contains(&op, [&](Operation *inner) {
+      return isOrderedWrite(inner) &&
+             llvm::any_of(inner->getOperands(),
+                          [&](Value value) { return gradients.wants(value); });
+    });
+  });
+}
+
 /// What `backward` differentiates of its own block, in order: everything
-/// between leaves, weights and its operand.
+/// between leaves, weights and its operand. Nothing where uses do not tell.
 static SmallVector<Operation *>
 findDifferentiated(BackwardOp backward, const DimAnalysis &dims,
                    const RequiresGradAnalysis &gradients) {
@@ -53,13 +79,16 @@ findDifferentiated(BackwardOp backward, const DimAnalysis &dims,
   Operation *last = backward.getSelf().getDefiningOp();
   if (!isInside(last) || !gradients.wants(backward.getSelf()))
     return {};
-  return collectMakers(last, [&](Operation *op) {
+  SmallVector<Operation *> ops = collectMakers(last, [&](Operation *op) {
     SmallVector<Operation *> makers;
     for (Value source : getSources(op, dims, gradients))
       if (isInside(source.getDefiningOp()))
         makers.push_back(source.getDefiningOp());
     return makers;
   });
+  if (readsWhatOthersWrite(ops, gradients))
+    return {};
+  return ops;
 }
 
 /// Those of `ops`, in order, that are made of weights alone: each part makes
