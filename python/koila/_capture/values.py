@@ -83,7 +83,7 @@ class Origin:
 class Group:
     """The tensors that share one storage, from one write to it to the next."""
 
-    __slots__ = ("external", "is_past", "is_there", "last_write", "members", "readers")
+    __slots__ = ("external", "is_lent", "is_past", "is_there", "last_write", "members", "readers")
 
     def __init__(self, external: bool, last_write: Node | None = None) -> None:
         self.external = external  # a tensor of the user, which others see
@@ -91,6 +91,7 @@ class Group:
         # with each program that computes what was written.
         self.is_there = False
         self.is_past = False  # a write has made another of it
+        self.is_lent = False  # the program has an array of what was seen of it
         self.last_write = last_write
         self.readers: list[weakref.ref[Node]] = []  # since the last write
         self.members: list[weakref.ref[Value]] = []
@@ -431,7 +432,7 @@ class Value:
         """It has been computed for good."""
         if self.lent and self.seen is not None:
             tensor.data = self.seen
-            self.group.external = True
+        self.group.external |= self.group.is_lent
         self.group.is_there = True
         self.tensor, self.node, self.seen, self.kept = tensor, None, None, None
 
@@ -444,7 +445,7 @@ class Value:
             self.node = None
             if seen is not None:
                 self.tensor, self.seen = seen, None
-                self.group.external |= self.lent
+                self.group.external |= self.group.is_lent
                 self.group.is_there = True
                 self.leave_writes()
 

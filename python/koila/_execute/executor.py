@@ -469,7 +469,8 @@ def _read(asked: list[Value], frames: Frames) -> None:
     """Computes values, and with them what else the program holds. The recording
     stays where a backward pass may follow."""
     asked = list(dict.fromkeys(map(find_shared, asked)))
-    held = held_with(asked)
+    held = [value for value in map(find_shared, held_with(asked)) if value not in asked]
+    held = list(dict.fromkeys(held))
     computed = {*asked, *held}
     # A view has the memory of what it was made of.
     values = [value for value in asked if not has_base_in(value, computed)]

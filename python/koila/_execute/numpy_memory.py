@@ -66,7 +66,8 @@ def lend(value: Value, tensor: Tensor, array: Any, frames: Frames) -> None:
         for reference in memory[0].outputs:
             base = reference()
             if base is not None and base.index == memory[1]:
-                base.lent = True  # it will be computed into the same memory
+                base.lent = base.group.is_lent = True  # it will be computed into the same memory
+        value.group.is_lent = True
         recording.lent.append(_Lent(memory[0], tensor, array, frames))
 
 

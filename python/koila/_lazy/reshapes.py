@@ -72,10 +72,12 @@ def _detach(func: Any, args: Any, kwargs: Any) -> Any:
     held = [other for other in dict.fromkeys(members) if other is not value and other.is_held()]
     # A write to a view of it takes what is left of its graph from the view.
     others = [other for other in held if other.meta.requires_grad]
-    if value.is_renamed and (others or any(map(_is_without_graph, held))):
+    is_other = value.is_renamed or _was_written(value)
+    if (is_other and others) or (value.is_renamed and any(map(_is_without_graph, held))):
         raise KoilaError(
-            "a tensor that has another shape since a call in place, and of which the program holds "
-            "a view with a graph or of no_grad(), cannot be detached in place",
+            "a tensor that has been written to, or has another shape since a call in place, and of "
+            "which the program holds a view with a graph or of no_grad(), cannot be detached in "
+            "place",
             location_of(find_frames()),
             ("use detach() in the place of detach_()",),
         )
@@ -93,6 +95,13 @@ def _detach(func: Any, args: Any, kwargs: Any) -> Any:
 def _is_of_program(value: Value) -> bool:
     """Whether a recorded call has made it. What is the memory of others keeps its tensor."""
     return value.node is not None or not value.group.external
+
+
+def _was_written(value: Value) -> bool:
+    """Whether PyTorch asks for the graph of a view anew, which may be after detach_()."""
+    tensor = value.tensor
+    has_version = tensor is not None and not tensor.is_inference() and tensor._version > 0
+    return has_version or value.group.last_write is not None
 
 
 def _is_without_graph(value: Value) -> bool:
