@@ -133,3 +133,37 @@ func.func @shared(%x: tensor<?x6xf32> {koila.name = "x", koila.dims = #koila.dim
   return %value, %gradient : tensor<f32>, tensor<6xf32>
 }
 }
+
+// -----
+
+// The gradient of a leaf is that of its own backward pass, also of one that
+// may share storage with what is written in place.
+
+// CHECK-LABEL: @marked
+// CHECK: scf.for
+// CHECK: scf.for
+// CHECK: %[[LEAF:.*]] = koila.leaf {{.*}} {koila.reads}
+// CHECK: koila.backward
+// CHECK: koila.leaf.grad %[[LEAF]]
+// CHECK-NOT: koila.leaf
+// CHECK: return
+module attributes {koila.symbols = [#koila.symbol<name = "B", batch = true>]} {
+koila.param @w : tensor<6xf32> keys ["w"] strides [1] requires_grad
+func.func @marked(%x: tensor<?x6xf32> {koila.name = "x", koila.dims = #koila.dims<[B, 6]>, koila.requires_grad})
+    -> (tensor<f32>, tensor<?x6xf32>) {
+  %w = koila.param.get @w : tensor<6xf32>
+  %copy = koila.clone %w {koila.reads} : (tensor<6xf32>) -> tensor<6xf32>
+  %i = arith.constant 2 : i64
+  %two = koila.num_to_tensor %i {a = #koila.dynamic} : (i64) -> tensor<i64>
+  %written = koila.mul_Tensor %copy, %two {koila.writes} : (tensor<6xf32>, tensor<i64>) -> tensor<6xf32>
+  %whole = koila.sum %copy {koila.reads} : (tensor<6xf32>) -> tensor<f32>
+  %leaf = koila.leaf %x {koila.reads} : (tensor<?x6xf32>) -> tensor<?x6xf32>
+  %y = koila.cos %leaf : (tensor<?x6xf32>) -> tensor<?x6xf32>
+  %part = koila.sum %y : (tensor<?x6xf32>) -> tensor<f32>
+  %loss = koila.add_Tensor %part, %whole {alpha = 1 : i64} : (tensor<f32>, tensor<f32>) -> tensor<f32>
+  koila.backward %loss {create_graph = false} : (tensor<f32>) -> ()
+  %grad = koila.leaf.grad %leaf {koila.reads} : (tensor<?x6xf32>) -> tensor<?x6xf32>
+  %value = koila.detach %loss : (tensor<f32>) -> tensor<f32>
+  return %value, %grad : tensor<f32>, tensor<?x6xf32>
+}
+}

@@ -280,6 +280,40 @@ class Writes(unittest.TestCase):
         for budget in BUDGETS:
             np.testing.assert_allclose(run(budget), run(None), rtol=2e-5)
 
+    def test_no_graph_is_written_under_no_grad(self):
+        def run(budget):
+            model = make_model()
+            x = X if budget is None else koila.lazy(X, batch=0, budget=budget)
+            out, doubled = model(x), x[:, :3] * 2
+            part = doubled[:, :3]
+            with torch.no_grad():
+                part.add_(out)
+            loss = out.square().mean() + doubled.cos().mean()
+            loss.backward()
+            return [loss.item(), *(weight.grad.norm().item() for weight in model.parameters())]
+
+        for budget in BUDGETS:
+            np.testing.assert_allclose(run(budget), run(None), rtol=2e-5)
+
+    def test_a_copy_of_before_a_write_is_read_with_it(self):
+        """The first part of the step makes both, and has to write in between."""
+
+        def run(budget):
+            model = make_model()
+            x = X if budget is None else koila.lazy(X, batch=0, budget=budget)
+            out = model(x) * 1
+            out.add_(x[:, :3])
+            seen = out.detach()
+            copied = seen.clone()
+            seen.narrow(0, 0, SAMPLES // 2).mul_(3)
+            total = sum(map(sum, seen.tolist()))
+            loss = out.cos().sum() + copied.sin().sum() + seen.square().sum()
+            loss.backward()
+            return [total, loss.item(), *(each.grad.norm().item() for each in model.parameters())]
+
+        for budget in BUDGETS:
+            np.testing.assert_allclose(run(budget), run(None), rtol=2e-5)
+
     def test_hooks_of_weights_and_autograd_grad(self):
         for budget in (WHOLE, "10KiB"):
             model, seen = make_model(), []

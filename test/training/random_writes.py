@@ -46,7 +46,7 @@ SAMPLES, WIDTH = 8, 4
 # In tiles, and whole.
 BUDGETS = (1100, 1 << 30)
 ALLOWED = 1e-9
-WRITES = ("scale", "add", "part", "rectify")
+WRITES = ("scale", "add", "part", "rectify", "mask", "data", "assign")
 READS = ("array", "list", "number")
 OTHERS = ("view", "turn", "detach", "detach_", "copy", "function", "unsqueeze", "same", "drop")
 CALLS = (*WRITES, *READS, *READS, *OTHERS)
@@ -155,9 +155,19 @@ class Program:
             torch.relu_(tensor)
         elif step.call == "part":
             tensor.narrow(dim, 0, max(shape_of(tensor)[dim] // 2, 1)).mul_(3)
+        elif step.call == "mask":
+            tensor.masked_fill_(tensor > 0.5, 0.25)
+        elif step.call == "data":
+            tensor.data.mul_(0.5)
         else:
             other = self.tensors[step.other % len(self.tensors)]
-            tensor.add_(other if shape_of(other) == shape_of(tensor) else other.sum())
+            is_like = shape_of(other) == shape_of(tensor)
+            if step.call == "add":
+                tensor.add_(other if is_like else other.sum())
+                return
+            half = max(shape_of(tensor)[dim] // 2, 1)
+            given = other.narrow(dim, 0, half) if is_like else other.mean()
+            tensor.narrow(dim, 0, half).copy_(given)
 
 
 def run_plain(steps: list[Step], lost: int | None = None) -> list[Any] | None:

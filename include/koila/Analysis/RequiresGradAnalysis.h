@@ -34,8 +34,9 @@ public:
 
   /// Whether no gradient passes `op`, whose operands want one as `wants` says.
   bool isDetached(mlir::Operation &op, DifferentiationRule::Wants wants) const;
-  /// Whether `value`, of a storage, is a view of what was detached.
-  bool comesDetached(mlir::Value value, const Storage &entry) const;
+  /// The detached tensor that `value`, of a storage, is or is a view of; null
+  /// where it comes of what was allocated without one in between.
+  mlir::Value findDetached(mlir::Value value, const Storage &entry) const;
 
 private:
   bool mark(mlir::Operation &op, bool followWrites);

@@ -29,7 +29,7 @@ bool PeakMemoryAnalysis::Impl::isModelledWrite(Operation &op) const {
     Operation *maker = value.getDefiningOp();
     return maker && maker->getBlock() == op.getBlock() &&
            maker->getNumRegions() == 0 &&
-           !gradients->comesDetached(value, *entry);
+           !gradients->findDetached(value, *entry);
   });
 }
 

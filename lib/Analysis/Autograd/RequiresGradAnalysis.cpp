@@ -56,18 +56,18 @@ bool RequiresGradAnalysis::isDetached(Operation &op,
          }).isDetached;
 }
 
-bool RequiresGradAnalysis::comesDetached(Value value,
+Value RequiresGradAnalysis::findDetached(Value value,
                                          const Storage &entry) const {
   auto all = [](Value) { return true; };
   while (Operation *maker = value.getDefiningOp()) {
     if (maker->getNumOperands() == 0 ||
         storage.lookup(maker->getOperand(0)) != &entry)
-      return false;
+      return {};
     if (isDetached(*maker, all))
-      return true;
+      return value;
     value = maker->getOperand(0);
   }
-  return false;
+  return {};
 }
 
 /// Of an operation with several results, each a view of its own operand: those
@@ -120,13 +120,15 @@ bool RequiresGradAnalysis::mark(Operation &op, bool followWrites) {
   for (Region &region : op.getRegions())
     llvm::for_each(region.getArguments(), mark);
   // What is written into a tensor flows to all its views, which what is
-  // detached is not.
+  // detached of it is not.
   if (followWrites && isOrderedWrite(&op) && !writesUntracked(op))
     for (Value result : op.getResults())
-      if (const Storage *entry = storage.lookup(result))
+      if (const Storage *entry = storage.lookup(result)) {
+        Value written = findDetached(result, *entry);
         for (Value value : entry->values)
-          if (!comesDetached(value, *entry))
+          if (findDetached(value, *entry) == written)
             mark(value);
+      }
   return isNew;
 }
 

@@ -72,7 +72,7 @@ class _Closure:
             if node in found:
                 continue
             found[node] = None
-            for dep in _deps_of(node, self.graph):
+            for dep in self._list_deps(node):
                 self._push_write(dep)
             for value in sources(node):
                 self._push(value, node)
@@ -101,6 +101,29 @@ class _Closure:
         if reader is None and value.group.last_write is not None:
             self._push_write(value.group.last_write)
 
+    def _list_deps(self, node: Node) -> Iterable[Node]:
+        """The writes that have to run before a node: not those to what was seen since, unless
+        it is made again. Where a write is to happen for good, what reads before it does, too."""
+        if self.graph or not node.deps:
+            return node.deps
+        if node.call.writes:
+            return [dep for dep in node.deps if dep.call.writes]
+        seen, read = set(), list(sources(node))
+        known = [self._is_taken(value, node) for value in read]
+        for value, is_known in zip(read, known, strict=True):
+            if is_known:
+                seen.add(value.group.last_write)
+        for value, is_known in zip(read, known, strict=True):
+            if not is_known:
+                seen.discard(value.group.last_write)
+        return [dep for dep in node.deps if dep not in seen]
+
+    def _is_taken(self, value: Value, reader: Node) -> bool:
+        """Whether a node reads what was seen of a value."""
+        return value.is_known_to(reader, self.graph) and not (
+            self.written and self.aliases.of(value) in self.written
+        )
+
     def _push_write(self, write: Node) -> None:
         if write.done:
             return
@@ -109,23 +132,6 @@ class _Closure:
             if all(value is not None and write.seq <= _last_open_write(value) for value in given):
                 return  # it is in what was seen
         self._stack.append(write)
-
-
-def _deps_of(node: Node, graph: bool) -> Iterable[Node]:
-    """The writes that have to run before a node: not those to what was seen since.
-    Where a write is to happen for good, what reads before it does, too."""
-    if graph or not node.deps:
-        return node.deps
-    if node.call.writes:
-        return [dep for dep in node.deps if dep.call.writes]
-    seen = set()
-    for value in sources(node):
-        if value.is_known_to(node, graph):
-            seen.add(value.group.last_write)
-    for value in sources(node):
-        if not value.is_known_to(node, graph):
-            seen.discard(value.group.last_write)
-    return [dep for dep in node.deps if dep not in seen]
 
 
 def gradient_closure(value: Value) -> tuple[list[Node], list[Value]]:

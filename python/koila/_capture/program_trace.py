@@ -654,6 +654,8 @@ def _replay(module: nn.Module, recorded: _Recorded, arguments: tuple[Tensor, ...
                 function = normalise
                 del kwargs["training"]
             args, kwargs = without_booleans(function, args, kwargs)
+            if graph and not node.call.grad and node.call.writes:
+                args, kwargs = _without_graphs(node, args, kwargs)
             result = _at_line(position + 1)(function, args, kwargs)
         if recorded.shapes is not None:
             recorded.shapes[position] = [tensor.shape for tensor in node.call.flatten(result)]
@@ -697,6 +699,28 @@ def writes_past_graph(node: Node) -> bool:
 
 def _refuse_write(*_: Any, **__: Any) -> Any:
     raise CompileError("a write under no_grad() to a tensor with a graph is in no trace")
+
+
+def _without_graphs(
+    node: Node, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The arguments of a call that writes under no_grad(): what is written gets no graph, and
+    a trace does not hold the mode."""
+    has_graph = [
+        isinstance(entry, Value) and entry.meta.requires_grad and index not in node.call.writes
+        for index, entry in enumerate(node.inputs)
+    ]
+
+    def detach(item: Any, is_with: Any) -> Any:
+        if isinstance(item, (list, tuple)):
+            return rebuild(item, list(map(detach, item, is_with)))
+        return item.detach() if is_with is True and isinstance(item, Tensor) else item
+
+    flags, named = node.call.fill(list(has_graph))
+    return (
+        tuple(map(detach, args, flags)),
+        {name: detach(item, named[name]) for name, item in kwargs.items()},
+    )
 
 
 def _cast_as_inside(call: Call, args: Any) -> Any:

@@ -22,7 +22,7 @@ from koila._capture.recorder import (
     make_leaf,
     wrap,
 )
-from koila._capture.values import GradientHook, Value, append_weakly, is_open
+from koila._capture.values import GradientHook, Value, append_weakly, is_open, unnoticed
 from koila._errors import KoilaError
 from koila._execute import executor, gradients
 from koila._execute.numpy_memory import lend
@@ -284,7 +284,9 @@ def _detach(func: Any, args: Any, kwargs: Any) -> Any:
     if is_open(value):
         return call(func, args, kwargs)
     assert value.tensor is not None
-    leaf = make_leaf(value.tensor.detach())
+    # (Autograd notices no write to what is made by .data.)
+    plain = unnoticed(value.tensor) if func == unnoticed else value.tensor.detach()
+    leaf = make_leaf(plain)
     leaf.source = value.source
     # Whoever writes to one of both writes to the other.
     value.group.external = True

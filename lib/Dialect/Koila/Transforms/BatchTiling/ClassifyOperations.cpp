@@ -115,10 +115,12 @@ bool PhasePlan::readsBeforeNoWrite(Operation &op) const {
   SmallVector<MemoryEffects::EffectInstance> effects;
   if (auto interface = dyn_cast<MemoryEffectOpInterface>(op))
     interface.getEffects(effects);
-  // Reading, and making a tensor that is another one than its equals.
+  // Reading, and making a tensor that is another one than its equals. (A leaf
+  // has the gradient of the backward passes behind it alone.)
   if (effects.empty() ||
       llvm::any_of(effects, [](const MemoryEffects::EffectInstance &effect) {
-        return isa<MemoryEffects::Write>(effect.getEffect());
+        return isa<MemoryEffects::Write>(effect.getEffect()) ||
+               effect.getResource() == GradientResource::get();
       }))
     return false;
   auto isOver = [&](Value value) { return !isWrittenAfter(value, op); };
