@@ -295,6 +295,36 @@ class Writes(unittest.TestCase):
         for budget in BUDGETS:
             np.testing.assert_allclose(run(budget), run(None), rtol=2e-5)
 
+    def test_a_temporary_gets_no_graph(self):
+        """As codebooks are updated: nobody has what PyTorch gives the graph of ``out`` to."""
+
+        def run(budget):
+            model = make_model()
+            model.register_buffer("average", torch.zeros(3))
+            losses = []
+            for _ in range(2):
+                x = X if budget is None else koila.lazy(X, batch=0, budget=budget)
+                out = model(x)
+                model.average.data.mul_(0.9).add_(out.sum(0), alpha=0.1)
+                loss = (out - model.average).square().mean()
+                loss.backward()
+                losses.append(loss.item())
+            weights = [weight.grad.norm().item() for weight in model.parameters()]
+            return [*losses, *weights, *model.average.tolist()]
+
+        for budget in BUDGETS:
+            np.testing.assert_allclose(run(budget), run(None), rtol=2e-5)
+        run("26KiB")
+        self.assertGreater(koila.last().tile, 1)
+        self.assertIsNone(koila.last().announced)
+        # What is more than a temporary has the graph, or says that it has none.
+        model = make_model()
+        model.register_buffer("average", torch.zeros(3))
+        out = model(koila.lazy(X, batch=0, budget=WHOLE))
+        used = (out * model.average.data.mul_(0.9).add_(out.sum(0))).sum()
+        with self.assertRaisesRegex(RuntimeError, "a second time"):
+            used.backward()
+
     def test_a_copy_of_before_a_write_is_read_with_it(self):
         """The first part of the step makes both, and has to write in between."""
 

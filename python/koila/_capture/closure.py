@@ -139,9 +139,10 @@ def gradient_closure(value: Value) -> tuple[list[Node], list[Value]]:
     that they read with a gradient."""
     found: dict[Node, None] = {}
     leaves: dict[Value, None] = {}
-    stack = [value]
+    # Also of what was detached, and written to since.
+    stack = [value.node, *_list_writes([value.group.open_write()])]
     while stack:
-        node = stack.pop().node
+        node = stack.pop()
         if node is None or node.done or node in found:
             continue
         if not node.call.grad or node.call.function in detaching:
@@ -149,11 +150,13 @@ def gradient_closure(value: Value) -> tuple[list[Node], list[Value]]:
         found[node] = None
         for entry in node.inputs:
             if type(entry) is Value and entry.meta.requires_grad:
-                stack.append(entry)
+                stack += [entry.node, *_list_writes([entry.group.open_write()])]
                 leaves[entry] = None
-        for dep in node.deps:
-            # What was written in place before it was read; no gradient flows through
-            # running statistics.
-            if dep.call.writes and not dep.writes_outside:
-                stack.extend(out for ref in dep.outputs if (out := ref()) is not None)
+        # What was written in place before it was read.
+        stack += _list_writes(node.deps)
     return list(found), list(leaves)
+
+
+def _list_writes(nodes: Iterable[Node | None]) -> list[Node]:
+    """Those that write; no gradient flows through running statistics."""
+    return [node for node in nodes if node and node.call.writes and not node.writes_outside]

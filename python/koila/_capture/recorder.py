@@ -44,6 +44,7 @@ __all__ = [
     "current",
     "find_source",
     "find_values",
+    "free_graphs",
     "holders_of",
     "is_lent",
     "known",
@@ -334,7 +335,7 @@ def record(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, An
         ]
         made = rewrap(call.perform(*call.fill(entries)), find_source(inputs))
         if any(meta.requires_grad for meta in call.metas):
-            _free_graphs(made)
+            free_graphs(made)
         return made
     is_same = call.same == (0,) and type(call.result) is Slot and not call.writes
     if is_same and args and type(args[0]) is _face:
@@ -560,7 +561,7 @@ def _is_scalar(entry: Any) -> bool:
     return not (entry.meta.shape or has_graph or is_open(entry))
 
 
-def _free_graphs(made: Any) -> None:
+def free_graphs(made: Any) -> None:
     """Of what was made of numbers whose graph is gone the graph is gone, too."""
     found: list[Value] = []
     find_values(made, found)

@@ -16,6 +16,7 @@ from koila._capture.recorder import (
     current,
     find_source,
     find_values,
+    free_graphs,
     known,
     record,
     rewrap,
@@ -25,6 +26,7 @@ from koila._capture.written_tensors import adopt
 from koila._execute import executor
 from koila._execute.overwritten import settle_readers
 from koila._lazy.scripts import check_script
+from koila._lazy.temporaries import writes_temporary
 from koila._lazy.unknown_calls import check_call
 
 __all__ = [
@@ -73,6 +75,7 @@ def call(func: Any, args: Any, kwargs: Any) -> Any:
         check_script(func, args, kwargs)
         return compute(func, args, kwargs)
     adopt(func, args, kwargs)
+    is_temporary = writes_temporary(func, args)
     made = record(func, args, kwargs)
     if type(made) is not Unrecorded:
         return made
@@ -85,6 +88,11 @@ def call(func: Any, args: Any, kwargs: Any) -> Any:
             executor.settle_lent(made.inputs[index])
             settle_readers(made.inputs[index])
             executor.expose_memory(made.inputs[index])
+        if is_temporary and made.call.writes == made.call.tracks == {0}:
+            with torch.no_grad():
+                result = compute(func, args, kwargs)
+            free_graphs(result)  # of what somebody takes for more than a temporary
+            return result
         return compute(func, args, kwargs)
     return compute(check_call(func, args, kwargs), args, kwargs)
 
