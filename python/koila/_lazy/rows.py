@@ -10,11 +10,11 @@ from torch import Tensor
 
 from koila._capture.frames import find_frames
 from koila._capture.recorder import RecordedTensor, current, known, make_leaf, wrap
-from koila._capture.values import Value, append_weakly, is_open
+from koila._capture.values import Origin, Value, append_weakly, is_open
 from koila._execute import executor
-from koila._lazy.dispatch import call, handle
+from koila._lazy.dispatch import call, handle, unwrap
 
-__all__ = ["is_over_samples", "take_rows"]
+__all__ = ["become_batch", "is_over_samples", "take_rows"]
 
 
 def is_over_samples(value: Value, dim: Any) -> bool:
@@ -27,6 +27,34 @@ def is_over_samples(value: Value, dim: Any) -> bool:
     return bool(shape[dim] == source.size)
 
 
+def become_batch(value: Value, made: Any, dim: int) -> Any:
+    """Some samples of a batch, which were picked, are one themselves, as those of a part of an
+    epoch in reinforcement learning."""
+    source = value.source
+    if isinstance(made, RecordedTensor) and source is not None and source.size is not None:
+        rows = made._value.meta.shape[dim]
+        if rows != source.size and value.meta.shape[dim] == source.size:
+            made._value.source = Origin(dim, rows, source.budget, source.call)
+    return made
+
+
+def take_part(func: Any, args: Any, kwargs: Any, dim: Any) -> Any:
+    """Makes a call that gives parts of a batch which is there, as the micro-batches of a program
+    that adds up gradients; None of another call. Each is a batch itself."""
+    if not args or not isinstance(args[0], RecordedTensor) or not isinstance(dim, int):
+        return None
+    value = current(args[0], by_bits=False)
+    source, rank = value.source, len(value.meta.shape)
+    if source is None or source.batch is None or is_open(value) or value.meta.requires_grad:
+        return None
+    if not -rank <= dim < rank or dim % rank != source.batch or not is_over_samples(value, dim):
+        return None
+    made = take_rows(func, (args[0], *unwrap(args[1:])), unwrap(kwargs))
+    if isinstance(made, tuple):
+        return tuple(become_batch(value, part, source.batch) for part in made)
+    return become_batch(value, made, source.batch)
+
+
 def take_rows(func: Any, args: Any, kwargs: Any) -> Any:
     """Makes a call that gives views of its first argument, which is computed."""
     # A loop over samples does not read all of them for each.
@@ -34,7 +62,8 @@ def take_rows(func: Any, args: Any, kwargs: Any) -> Any:
     if is_open(value):
         executor.materialize([value], find_frames(), f"'{func.__name__}'")
     tensor = known(value)
-    with torch.no_grad():
+    # (A view of no_grad() could not be written to with a graph.)
+    with torch.set_grad_enabled(torch.is_grad_enabled() and not value.meta.requires_grad):
         made = func(tensor, *args[1:], **kwargs)
 
     def show(row: Tensor) -> Any:
@@ -76,4 +105,16 @@ def _split(func: Any, args: Any, kwargs: Any) -> Any:
         is_of_batches = batch > 1 and size > 0 and int(size) % batch == 0
         if is_of_batches and -len(shape) <= dim < len(shape) and shape[dim] % int(size) == 0:
             return call(func, (tensor, [size] * (shape[dim] // int(size))), {"dim": dim})
-    return call(func, args, kwargs)
+        if int(size) >= batch:
+            return call(func, args, kwargs)
+    made = take_part(func, args, kwargs, dim)
+    return call(func, args, kwargs) if made is None else made
+
+
+@handle(torch.chunk, Tensor.chunk, torch.narrow, Tensor.narrow)
+def _part(func: Any, args: Any, kwargs: Any) -> Any:
+    is_chunk = func in (torch.chunk, Tensor.chunk)
+    names = ("input", "chunks", "dim") if is_chunk else ("input", "dim", "start", "length")
+    dim = dict(zip(names, args, strict=False), **kwargs).get("dim", 0)
+    made = take_part(func, args, kwargs, dim)
+    return call(func, args, kwargs) if made is None else made
