@@ -120,6 +120,20 @@ class Filled(unittest.TestCase):
                 kept.backward()
             self.assertEqual(koila.run(total).sum().item(), 2 * SAMPLES * WIDTH)
 
+    def test_what_is_there_is_written_at_once(self):
+        """A store of the observations of a rollout is not made a second time."""
+        observed = torch.randn(3, 16, 5)
+        store = torch.zeros(3, 16, 5)
+        for step, each in enumerate(observed):
+            x = koila.lazy(each, batch=0, budget="1GiB")
+            store[step] = x
+            self.assertIs(type(store), torch.Tensor)
+            self.assertTrue(torch.equal(store[step], each))
+            # What is computed is a part of the program, as before.
+            results = torch.zeros(16, 5)
+            results[:, 1:] = (x * 2)[:, 1:]
+            self.assertIs(type(results), koila.LazyTensor)
+
     def test_buffers_stay_what_they_are(self):
         """What a model reads in each step, and then writes."""
         center = torch.zeros(WIDTH).double()

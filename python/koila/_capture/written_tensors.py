@@ -22,7 +22,7 @@ from koila._capture.recorder import (
     record,
 )
 from koila._capture.thread_recordings import recording
-from koila._capture.values import Origin, Value
+from koila._capture.values import Origin, Value, is_open
 
 __all__ = ["adopt"]
 
@@ -41,6 +41,8 @@ def adopt(func: Any, args: Any, kwargs: Any) -> None:
     found: list[Value] = []
     find_values((args, kwargs), found)
     source = find_source(found)
+    if not any(is_open(value) or value.meta.requires_grad for value in found):
+        return  # what is there is written at once, as observations into those of a rollout
     # Into a store of many batches, a batch is written as it is computed.
     if func is Tensor.__setitem__ and not _is_over_samples(target, source):
         return
