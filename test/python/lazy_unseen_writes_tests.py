@@ -333,5 +333,17 @@ class UnseenWrites(unittest.TestCase):
                         self.assertAlmostEqual(value, right, places=10)
 
 
+class Lists(unittest.TestCase):
+    def test_writes_to_lists_of_tensors(self):
+        """As averages of models are kept."""
+        for budget in ("4KiB", "1GiB"):
+            totals = [torch.zeros(3), torch.ones(3)]
+            x = koila.lazy(torch.ones(64, 3), batch=0, budget=budget)
+            with torch.no_grad():
+                torch._foreach_add_(totals, [x.sum(0), (x * 2).mean(0)])
+                torch._foreach_mul_(totals, 2.0)
+            self.assertEqual([total.tolist() for total in totals], [[128.0] * 3, [6.0] * 3])
+
+
 if __name__ == "__main__":
     unittest.main()

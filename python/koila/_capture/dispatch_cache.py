@@ -230,6 +230,11 @@ class _Watch(DispatchMode):
             self.statistics += statistics
             if given.get("training", given.get("train", True)):
                 self.written += statistics
+        for name, argument in arguments.items():
+            # Of lists, as of _foreach_add_(), versions of stand-ins do not tell.
+            is_written = argument.alias_info is not None and argument.alias_info.is_write
+            if is_written and isinstance(given.get(name), (list, tuple)):
+                self.written += given[name]
         result = func(*args, **(kwargs or {}))
         found: list[torch.Tensor] = []
         collect(result, found)

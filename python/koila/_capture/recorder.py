@@ -44,7 +44,6 @@ __all__ = [
     "current",
     "find_source",
     "find_values",
-    "free_graphs",
     "holders_of",
     "is_lent",
     "known",
@@ -335,7 +334,7 @@ def record(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, An
         ]
         made = rewrap(call.perform(*call.fill(entries)), find_source(inputs))
         if any(meta.requires_grad for meta in call.metas):
-            free_graphs(made)
+            _free_graphs(made)
         return made
     is_same = call.same == (0,) and type(call.result) is Slot and not call.writes
     if is_same and args and type(args[0]) is _face:
@@ -561,7 +560,7 @@ def _is_scalar(entry: Any) -> bool:
     return not (entry.meta.shape or has_graph or is_open(entry))
 
 
-def free_graphs(made: Any) -> None:
+def _free_graphs(made: Any) -> None:
     """Of what was made of numbers whose graph is gone the graph is gone, too."""
     found: list[Value] = []
     find_values(made, found)

@@ -28,6 +28,7 @@ from koila._capture.thread_recordings import recording
 from koila._capture.values import Call, Group, Meta, Node, Value, is_open
 from koila._compiler import Compiled
 from koila._errors import BudgetError, CompileError, KoilaError
+from koila._execute.batch_parts import find_parts, take_parts
 from koila._execute.cuts import find_cut, make_gradients, weigh
 from koila._execute.errors import as_eager
 from koila._execute.numpy_memory import check_lent, is_lent_whole
@@ -138,6 +139,10 @@ def prepare(values: list[Value], *, graph: bool = True) -> Program:
     last_seq = max((value.node.seq for value in values if value.node is not None), default=-1)
     earlier = [node for node in recording.list_pending() if node.seq < last_seq]
     nodes = closure(values, earlier, graph=graph)
+    while parts := find_parts(nodes):
+        verify(parts)
+        take_parts(parts)
+        nodes = closure(values, earlier, graph=graph)
     verify(nodes)
     return Program(nodes, values if graph else [*values, *_find_unread(nodes, values)], graph)
 

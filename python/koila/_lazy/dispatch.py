@@ -16,7 +16,6 @@ from koila._capture.recorder import (
     current,
     find_source,
     find_values,
-    free_graphs,
     known,
     record,
     rewrap,
@@ -90,9 +89,7 @@ def call(func: Any, args: Any, kwargs: Any) -> Any:
             executor.expose_memory(made.inputs[index])
         if is_temporary and made.call.writes == made.call.tracks == {0}:
             with torch.no_grad():
-                result = compute(func, args, kwargs)
-            free_graphs(result)  # of what somebody takes for more than a temporary
-            return result
+                return compute(func, args, kwargs)
         return compute(func, args, kwargs)
     return compute(check_call(func, args, kwargs), args, kwargs)
 

@@ -29,7 +29,7 @@ from koila._execute.numpy_memory import lend
 from koila._execute.views import find_held_base
 from koila._lazy.dispatch import call, compute, handle, handlers, replace, unwrap
 from koila._lazy.recorded_node import find_node
-from koila._lazy.rows import become_batch, is_over_samples, take_part, take_rows
+from koila._lazy.rows import become_batch, is_over_samples, take_rows
 from koila._lazy.selections import select
 
 __all__: list[str] = []
@@ -200,10 +200,6 @@ def _index(func: Any, args: Any, kwargs: Any) -> Any:
             and not value.group.has_graph()
         ):
             return take_rows(func, args, kwargs)
-        if func is Tensor.__getitem__ and type(args[1]) is slice and args[1] != slice(None):
-            part = take_part(func, args, kwargs, 0)
-            if part is not None:
-                return part
     return call(func, args, kwargs)
 
 

@@ -12,7 +12,7 @@ from koila._capture.frames import find_frames
 from koila._capture.recorder import RecordedTensor, current, known, make_leaf, wrap
 from koila._capture.values import Origin, Value, append_weakly, is_open
 from koila._execute import executor
-from koila._lazy.dispatch import call, handle, unwrap
+from koila._lazy.dispatch import call, handle
 
 __all__ = ["become_batch", "is_over_samples", "take_rows"]
 
@@ -38,23 +38,6 @@ def become_batch(value: Value, made: Any, dim: int) -> Any:
     return made
 
 
-def take_part(func: Any, args: Any, kwargs: Any, dim: Any) -> Any:
-    """Makes a call that gives parts of a batch which is there, as the micro-batches of a program
-    that adds up gradients; None of another call. Each is a batch itself."""
-    if not args or not isinstance(args[0], RecordedTensor) or not isinstance(dim, int):
-        return None
-    value = current(args[0], by_bits=False)
-    source, rank = value.source, len(value.meta.shape)
-    if source is None or source.batch is None or is_open(value) or value.meta.requires_grad:
-        return None
-    if not -rank <= dim < rank or dim % rank != source.batch or not is_over_samples(value, dim):
-        return None
-    made = take_rows(func, (args[0], *unwrap(args[1:])), unwrap(kwargs))
-    if isinstance(made, tuple):
-        return tuple(become_batch(value, part, source.batch) for part in made)
-    return become_batch(value, made, source.batch)
-
-
 def take_rows(func: Any, args: Any, kwargs: Any) -> Any:
     """Makes a call that gives views of its first argument, which is computed."""
     # A loop over samples does not read all of them for each.
@@ -62,8 +45,7 @@ def take_rows(func: Any, args: Any, kwargs: Any) -> Any:
     if is_open(value):
         executor.materialize([value], find_frames(), f"'{func.__name__}'")
     tensor = known(value)
-    # (A view of no_grad() could not be written to with a graph.)
-    with torch.set_grad_enabled(torch.is_grad_enabled() and not value.meta.requires_grad):
+    with torch.no_grad():
         made = func(tensor, *args[1:], **kwargs)
 
     def show(row: Tensor) -> Any:
@@ -105,16 +87,4 @@ def _split(func: Any, args: Any, kwargs: Any) -> Any:
         is_of_batches = batch > 1 and size > 0 and int(size) % batch == 0
         if is_of_batches and -len(shape) <= dim < len(shape) and shape[dim] % int(size) == 0:
             return call(func, (tensor, [size] * (shape[dim] // int(size))), {"dim": dim})
-        if int(size) >= batch:
-            return call(func, args, kwargs)
-    made = take_part(func, args, kwargs, dim)
-    return call(func, args, kwargs) if made is None else made
-
-
-@handle(torch.chunk, Tensor.chunk, torch.narrow, Tensor.narrow)
-def _part(func: Any, args: Any, kwargs: Any) -> Any:
-    is_chunk = func in (torch.chunk, Tensor.chunk)
-    names = ("input", "chunks", "dim") if is_chunk else ("input", "dim", "start", "length")
-    dim = dict(zip(names, args, strict=False), **kwargs).get("dim", 0)
-    made = take_part(func, args, kwargs, dim)
-    return call(func, args, kwargs) if made is None else made
+    return call(func, args, kwargs)
