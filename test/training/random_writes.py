@@ -63,6 +63,83 @@ class Step(NamedTuple):
     has_graph: bool
 
 
+# Those that have failed: fewer calls of them would not.
+CASES = (
+    (
+        Step("copy", 3, 1, 4, True),
+        Step("view", 4, 3, 7, True),
+        Step("view", 3, 10, 8, True),
+        Step("add", 1, 7, 7, True),
+        Step("turn", 2, 11, 7, True),
+        Step("list", 10, 3, 5, True),
+        Step("rectify", 2, 10, 7, True),
+    ),
+    (
+        Step("turn", 3, 1, 0, True),
+        Step("add", 1, 7, 3, True),
+        Step("number", 10, 0, 0, True),
+        Step("copy", 6, 5, 3, False),
+        Step("drop", 5, 3, 4, False),
+    ),
+    (
+        Step("detach", 2, 4, 1, False),
+        Step("rectify", 6, 1, 9, True),
+        Step("unsqueeze", 9, 11, 11, False),
+        Step("list", 5, 9, 4, False),
+        Step("part", 11, 9, 9, True),
+        Step("drop", 0, 4, 3, True),
+    ),
+    (
+        Step("view", 11, 5, 5, True),
+        Step("unsqueeze", 7, 0, 3, True),
+        Step("same", 1, 3, 1, True),
+        Step("array", 8, 8, 4, True),
+        Step("add", 2, 0, 0, True),
+    ),
+    (
+        Step("array", 8, 8, 9, True),
+        Step("detach_", 10, 11, 10, True),
+        Step("array", 0, 3, 1, True),
+        Step("add", 8, 9, 2, True),
+    ),
+    (
+        Step("array", 11, 3, 9, True),
+        Step("detach_", 0, 4, 10, True),
+        Step("array", 8, 6, 3, True),
+        Step("add", 0, 5, 5, True),
+    ),
+    (
+        Step("turn", 1, 11, 7, True),
+        Step("add", 8, 0, 0, False),
+        Step("copy", 3, 8, 9, True),
+        Step("drop", 10, 1, 2, True),
+    ),
+    (
+        Step("add", 4, 6, 7, True),
+        Step("detach", 10, 3, 11, True),
+        Step("copy", 5, 3, 11, True),
+        Step("part", 10, 4, 11, True),
+        Step("list", 10, 3, 7, True),
+    ),
+    (Step("copy", 4, 8, 6, True), Step("detach", 11, 7, 5, True), Step("assign", 7, 5, 4, True)),
+    (Step("detach", 8, 7, 6, True), Step("assign", 11, 5, 0, True), Step("drop", 0, 1, 8, True)),
+    (
+        Step("detach", 4, 1, 3, True),
+        Step("copy", 10, 3, 2, True),
+        Step("number", 8, 4, 3, True),
+        Step("rectify", 8, 6, 7, True),
+        Step("data", 4, 5, 6, True),
+    ),
+    (
+        Step("list", 1, 7, 1, True),
+        Step("view", 11, 5, 6, True),
+        Step("assign", 8, 5, 6, True),
+        Step("same", 11, 5, 8, True),
+        Step("part", 3, 6, 3, True),
+    ),
+)
+
+
 def make_steps(random_numbers: random.Random) -> list[Step]:
     """Half of the programs make all calls with a graph."""
     is_mixed = random_numbers.random() < 0.5
@@ -234,6 +311,14 @@ def main() -> None:
     verdicts: collections.Counter[str] = collections.Counter()
     refusals: collections.Counter[str] = collections.Counter()
     programs = 0
+    for place, case in enumerate(() if options.only else CASES):
+        wanted = run_plain(list(case))
+        assert wanted is not None
+        for budget in BUDGETS:
+            verdict, detail = check(list(case), wanted, budget)
+            if verdict != "equal":
+                problems.append(f"case {place}, {budget} bytes: {verdict}: {detail}")
+                print(problems[-1], flush=True)
     for number in options.only or range(options.count):
         if options.minutes and time.monotonic() - start > 60 * options.minutes:
             break
