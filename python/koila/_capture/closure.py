@@ -108,15 +108,11 @@ class _Closure:
             return node.deps
         if node.call.writes:
             return [dep for dep in node.deps if dep.call.writes]
-        seen, read = set(), list(sources(node))
-        known = [self._is_taken(value, node) for value in read]
-        for value, is_known in zip(read, known, strict=True):
-            if is_known:
-                seen.add(value.group.last_write)
-        for value, is_known in zip(read, known, strict=True):
-            if not is_known:
-                seen.discard(value.group.last_write)
-        return [dep for dep in node.deps if dep not in seen]
+        taken: set[Node | None] = set()
+        made: set[Node | None] = set()
+        for value in sources(node):
+            (taken if self._is_taken(value, node) else made).add(value.group.last_write)
+        return [dep for dep in node.deps if dep not in taken - made]
 
     def _is_taken(self, value: Value, reader: Node) -> bool:
         """Whether a node reads what was seen of a value."""

@@ -4,20 +4,11 @@ a batch itself."""
 
 from __future__ import annotations
 
-import torch
-from torch import Tensor
-
 from koila._capture.program import Program
 from koila._capture.thread_recordings import recording
 from koila._capture.values import Node, Origin, Value
 
 __all__ = ["find_parts", "take_parts"]
-
-_PARTS = {
-    Tensor.__getitem__,
-    *(torch.chunk, torch.split, torch.narrow, torch.tensor_split),
-    *(Tensor.chunk, Tensor.split, Tensor.narrow, Tensor.tensor_split),
-}
 
 
 def find_parts(nodes: list[Node]) -> list[Node]:
@@ -33,25 +24,24 @@ def find_parts(nodes: list[Node]) -> list[Node]:
 
 
 def _is_part(node: Node, index: int, leaf: Value) -> bool:
-    call, tensor = node.call, leaf.tensor
-    if call.function not in _PARTS or any(shared != index for shared in call.shares):
+    """Whether all that a call returns are slices of the batch dim, and maybe of others: views
+    with fewer samples, in which the other dims are no longer and step as before."""
+    tensor, origin = leaf.tensor, leaf.origin
+    if tensor is None or tensor.is_inference() or leaf.meta.requires_grad or origin is None:
         return False
-    if tensor is None or tensor.is_inference() or leaf.meta.requires_grad:
+    if any(shared != index for shared in node.call.shares) or leaf.group.open_write() is not None:
         return False
-    if leaf.group.open_write() is not None:
-        return False
-    assert leaf.origin is not None
-    batch, shape = leaf.origin.batch or 0, leaf.meta.shape
-    if call.function is Tensor.__getitem__:
-        ((_, item), _) = call.fill(list(node.inputs))
-        items = item if isinstance(item, tuple) else (item,)
-        if len(items) <= batch or any(type(item) is not slice for item in items[: batch + 1]):
-            return False
-        return call.metas[0].shape[batch] != shape[batch]
-    return all(
-        meta.shape[batch] != shape[batch]
-        and meta.shape[:batch] + meta.shape[batch + 1 :] == shape[:batch] + shape[batch + 1 :]
-        for meta in call.metas
+    batch = origin.batch or 0
+    return bool(node.call.metas) and all(
+        len(meta.shape) == len(leaf.meta.shape)
+        and meta.shape[batch] < leaf.meta.shape[batch]
+        and all(
+            dim == batch or (extent <= before and (extent < 2 or stride == step))
+            for dim, (extent, before, stride, step) in enumerate(
+                zip(meta.shape, leaf.meta.shape, meta.stride, leaf.meta.stride, strict=True)
+            )
+        )
+        for meta in node.call.metas
     )
 
 

@@ -72,8 +72,8 @@ def _detach(func: Any, args: Any, kwargs: Any) -> Any:
     held = [other for other in dict.fromkeys(members) if other is not value and other.is_held()]
     # A write to a view of it takes what is left of its graph from the view.
     others = [other for other in held if other.meta.requires_grad]
-    is_other = value.is_renamed or _was_written(value)
-    if (is_other and others) or (value.is_renamed and any(map(_is_without_graph, held))):
+    is_changed = value.is_renamed or _was_written(value)
+    if (is_changed and others) or (value.is_renamed and any(map(_is_without_graph, held))):
         raise KoilaError(
             "a tensor that has been written to, or has another shape since a call in place, and of "
             "which the program holds a view with a graph or of no_grad(), cannot be detached in "

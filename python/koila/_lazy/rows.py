@@ -31,9 +31,10 @@ def become_batch(value: Value, made: Any, dim: int) -> Any:
     """Some samples of a batch, which were picked, are one themselves, as those of a part of an
     epoch in reinforcement learning."""
     source = value.source
-    if isinstance(made, RecordedTensor) and source is not None and source.size is not None:
+    is_batch = source is not None and dim == source.batch and is_over_samples(value, dim)
+    if is_batch and source is not None and isinstance(made, RecordedTensor):
         rows = made._value.meta.shape[dim]
-        if rows != source.size and value.meta.shape[dim] == source.size:
+        if rows != source.size:
             made._value.source = Origin(dim, rows, source.budget, source.call)
     return made
 
