@@ -299,6 +299,9 @@ struct CastShape
   }
 };
 
+/// Runs no kernel.
+template <typename OpTy>
+struct NoKernel : AllocationInterface::ExternalModel<NoKernel<OpTy>, OpTy> {};
 template <typename OpTy>
 struct NewStorage : MemoryRuleInterface::ExternalModel<NewStorage<OpTy>, OpTy> {
   void describeStorage(Operation *, StorageRule &) const {}
@@ -342,4 +345,10 @@ void koila::attachExternalModels(MLIRContext *context) {
       *context);
   tensor::CastOp::attachInterface<ViewStorage<tensor::CastOp>>(*context);
   tensor::InsertSliceOp::attachInterface<InsertStorage>(*context);
+  tensor::EmptyOp::attachInterface<NoKernel<tensor::EmptyOp>>(*context);
+  tensor::ExtractSliceOp::attachInterface<NoKernel<tensor::ExtractSliceOp>>(
+      *context);
+  tensor::CastOp::attachInterface<NoKernel<tensor::CastOp>>(*context);
+  tensor::InsertSliceOp::attachInterface<NoKernel<tensor::InsertSliceOp>>(
+      *context);
 }

@@ -1,6 +1,7 @@
 //===- Differentiation.cpp - What autograd records, and its bytes ---------===//
 
 #include "koila/Interfaces/Differentiation.h"
+#include "koila/Interfaces/BackwardRule.h"
 #include "koila/Interfaces/KoilaOpInterfaces.h"
 
 using namespace mlir;
@@ -49,6 +50,10 @@ koila::saveDifferentiated(SavedRule &rule,
     rule.keep(tensor->numBytes());
   }
   return facts;
+}
+
+void koila::detail::describeUnknownBackward(BackwardRule &rule) {
+  rule.setInexact("what its backward pass allocates is not known");
 }
 
 void koila::detail::describeSaved(SavedRule &rule) {

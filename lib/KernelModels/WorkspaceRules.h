@@ -16,7 +16,7 @@ namespace koila::rules {
 
 struct ConvolutionKind;
 
-/// For operators whose transient bytes have no rule yet.
+/// For operators of a family whose transient bytes have no rule yet.
 void describeUnknownWorkspace(WorkspaceRule &rule);
 void describeAttentionWorkspace(WorkspaceRule &rule);
 /// Elementwise operators that PyTorch composes of others.
@@ -27,6 +27,11 @@ void describeCovarianceWorkspace(WorkspaceRule &rule);
 /// A conjugate that PyTorch leaves to those who read it.
 void describeConjugateWorkspace(WorkspaceRule &rule);
 void describeConvolutionWorkspace(WorkspaceRule &rule, ConvolutionKind kind);
+/// Casts and copies of `source`.
+void describeCopyWorkspace(WorkspaceRule &rule, mlir::Value source);
+void describeBatchNormWorkspace(WorkspaceRule &rule);
+void describeLayerNormWorkspace(WorkspaceRule &rule);
+void describeLinearWorkspace(WorkspaceRule &rule);
 /// Of the operator for its gradients.
 void describeConvolutionBackwardWorkspace(WorkspaceRule &rule);
 void describeEinsumWorkspace(WorkspaceRule &rule);

@@ -16,7 +16,7 @@ from koila._operators.batch import BatchArgument
 from koila._operators.calls import Call, TensorSpec, find_calls, parse_inputs
 from koila._operators.registry import find_rules
 from koila._operators.rules import OperatorRules
-from koila.memory import CountedMemory
+from koila.memory import AllocatorEvent, CountedMemory, record_events
 
 __all__ = ["OperatorCheck", "check_op"]
 
@@ -304,9 +304,10 @@ def _check_forward(run: _Run) -> Iterator[str | None]:
     own = _count_results(results, run.rules)
     told = run.describe(results)
     del results
-    said = own + ask_forward(run.rules, torch.get_num_threads(), run.describe(run.arguments), told)
+    trace = ask_forward(run.rules, torch.get_num_threads(), run.describe(run.arguments), told)
+    said = own + trace.get_transient()
     with CountedMemory() as memory:
-        results = run.run()
+        results, events = record_events(run.run)
         found = memory.get_peak()
     del results
     yield (
@@ -314,9 +315,15 @@ def _check_forward(run: _Run) -> Iterator[str | None]:
         if said == found
         else (
             f"says that {said} bytes are held at the worst moment, results among them, "
-            f"and {found} are"
+            f"and {found} are (blocks: says {_show(trace.get_events())}; "
+            f"there are {_show(events)})"
         )
     )
+
+
+def _show(events: Sequence[AllocatorEvent]) -> str:
+    """``+0:256 -0:256``: block 0, of 256 bytes, comes and goes."""
+    return " ".join(map(str, events)) or "none"
 
 
 def _check_saved(run: _Run) -> Iterator[str | None]:

@@ -152,6 +152,42 @@ def format_bytes(count: float) -> str:
     return f"{count:,.0f} bytes" if unit == "bytes" else f"{count:,.2f} {unit}"
 
 
+class AllocatorEvent(NamedTuple):
+    """A block that the CPU allocator handed out or took back: its number in the order of
+    allocations, and its bytes, as they were asked for."""
+
+    is_free: bool
+    block: int
+    bytes: int
+
+    def __str__(self) -> str:
+        return f"{'-' if self.is_free else '+'}{self.block}:{self.bytes}"
+
+
+def record_events(call: Callable[[], T]) -> tuple[T, list[AllocatorEvent]]:
+    """What ``call`` returns, and what the CPU allocator handed out and took back of it in this
+    thread, in order. Blocks that were there before are left out."""
+    from koila import _C
+
+    _C.count_cpu_memory([])
+    _C.start_event_log()
+    try:
+        result = call()
+    finally:
+        log = _C.stop_event_log()
+    blocks: dict[int, int] = {}
+    events = []
+    count = 0
+    for address, size in log:
+        if size > 0:
+            blocks[address] = count
+            count += 1
+            events.append(AllocatorEvent(False, blocks[address], size))
+        elif address in blocks:
+            events.append(AllocatorEvent(True, blocks.pop(address), -size))
+    return result, events
+
+
 class OperatorMemory(NamedTuple):
     """Of an operator that allocated or freed on the CPU: bytes that were live when it
     ended, and the most while it ran."""

@@ -109,6 +109,8 @@ static Counter &getCounter() {
 static thread_local Lapped lapped;
 /// What this thread itself handed out and took back.
 static thread_local Level ownBytes;
+/// What this thread hands out and takes back, while it is noted.
+static thread_local std::unique_ptr<std::vector<AllocatorEvent>> eventLog;
 /// One that counts may stand before another, where a third came between.
 static thread_local bool isCounting = false;
 
@@ -148,6 +150,8 @@ static void release(void *data) {
       block = entry->second;
       counter.blocks.erase(entry);
       counter.count(lapped, block.bytes, /*isFree=*/true);
+      if (eventLog)
+        eventLog->push_back({reinterpret_cast<uintptr_t>(data), -block.bytes});
     }
   }
   block.release(block.context);
@@ -173,6 +177,9 @@ c10::DataPtr CountingAllocator::allocate(size_t bytes) {
                           made.get_deleter()};
   (void)made.release_context();
   counter.count(lapped, static_cast<int64_t>(bytes), /*isFree=*/false);
+  if (eventLog)
+    eventLog->push_back(
+        {reinterpret_cast<uintptr_t>(data), static_cast<int64_t>(bytes)});
   return {data, data, release, device};
 }
 
@@ -272,6 +279,15 @@ void koila::endCPULaps() {
     return;
   lapped.isListed = false;
   std::erase(counter.threads, &lapped);
+}
+
+void koila::startEventLog() {
+  eventLog = std::make_unique<std::vector<AllocatorEvent>>();
+}
+
+std::vector<AllocatorEvent> koila::stopEventLog() {
+  auto log = std::move(eventLog);
+  return log ? std::move(*log) : std::vector<AllocatorEvent>();
 }
 
 //===----------------------------------------------------------------------===//

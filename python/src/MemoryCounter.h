@@ -46,6 +46,16 @@ MemoryFigures takeCPULap();
 /// This thread has no laps from now on.
 void endCPULaps();
 
+/// A block that was handed out, or taken back: then bytes are below zero.
+struct AllocatorEvent {
+  uint64_t address;
+  int64_t bytes;
+};
+
+/// Notes what this thread hands out and takes back, until it is stopped.
+void startEventLog();
+std::vector<AllocatorEvent> stopEventLog();
+
 /// An operator that this thread called, others inside of it included: bytes
 /// live when it ended, and the most while it ran.
 struct OperatorFigures {

@@ -147,6 +147,13 @@ PYBIND11_MODULE(_C, m) {
   m.def("restart_cpu_peak", &restartCPUPeak);
   m.def("take_cpu_lap", &takeCPULap);
   m.def("end_cpu_laps", &endCPULaps);
+  m.def("start_event_log", &startEventLog);
+  m.def("stop_event_log", []() {
+    std::vector<std::pair<uint64_t, int64_t>> list;
+    for (const AllocatorEvent &event : stopEventLog())
+      list.emplace_back(event.address, event.bytes);
+    return list;
+  });
   m.def("start_operator_log", &startOperatorLog);
   m.def("stop_operator_log", []() {
     auto [operators, peak] = stopOperatorLog();

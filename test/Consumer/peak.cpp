@@ -2,6 +2,7 @@
 
 #include "koila/Analysis/PeakMemory.h"
 #include "koila/InitAllDialects.h"
+#include "koila/InitAllExtensions.h"
 #include "koila/InitAllPasses.h"
 #include "mlir/IR/MLIRContext.h"
 #include "mlir/Parser/Parser.h"
@@ -15,6 +16,7 @@ int main(int argc, char **argv) {
   }
   mlir::DialectRegistry registry;
   koila::registerAllDialects(registry);
+  koila::registerAllExtensions(registry);
   mlir::MLIRContext context(registry);
   auto module = mlir::parseSourceFile<mlir::ModuleOp>(argv[1], &context);
   if (!module)

@@ -6,6 +6,7 @@
 #include "koila/Analysis/Storage.h"
 #include "koila/Dialect/Koila/IR/Koila.h"
 #include "koila/InitAllDialects.h"
+#include "koila/InitAllExtensions.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/Parser/Parser.h"
 #include "gtest/gtest.h"
@@ -29,6 +30,7 @@ protected:
   AnalysisTest() {
     mlir::DialectRegistry registry;
     koila::registerAllDialects(registry);
+    koila::registerAllExtensions(registry);
     context.appendDialectRegistry(registry);
     context.loadDialect<koila::KoilaDialect>();
   }

@@ -22,10 +22,11 @@ using namespace koila;
 
 namespace foreign {
 /// Doubles its operand's first extent, and holds 100 bytes meanwhile.
-class GrowOp : public Op<GrowOp, OpTrait::OneOperand, OpTrait::OneResult,
-                         OpTrait::ZeroRegions, ShapeRuleInterface::Trait,
-                         BatchRuleInterface::Trait, MemoryRuleInterface::Trait,
-                         DifferentiationInterface::Trait> {
+class GrowOp
+    : public Op<GrowOp, OpTrait::OneOperand, OpTrait::OneResult,
+                OpTrait::ZeroRegions, ShapeRuleInterface::Trait,
+                BatchRuleInterface::Trait, MemoryRuleInterface::Trait,
+                AllocationInterface::Trait, DifferentiationInterface::Trait> {
 public:
   using Op::Op;
   static StringRef getOperationName() { return "foreign.grow"; }
@@ -59,9 +60,10 @@ public:
 };
 
 /// May write into its operand.
-class ScaleOp : public Op<ScaleOp, OpTrait::OneOperand, OpTrait::OneResult,
-                          OpTrait::ZeroRegions, ShapeRuleInterface::Trait,
-                          MemoryRuleInterface::Trait> {
+class ScaleOp
+    : public Op<ScaleOp, OpTrait::OneOperand, OpTrait::OneResult,
+                OpTrait::ZeroRegions, ShapeRuleInterface::Trait,
+                MemoryRuleInterface::Trait, AllocationInterface::Trait> {
 public:
   using Op::Op;
   static StringRef getOperationName() { return "foreign.scale"; }
@@ -80,7 +82,8 @@ class EightOp
                 OpTrait::ZeroRegions, ConditionallySpeculatable::Trait,
                 OpTrait::AlwaysSpeculatableImplTrait,
                 MemoryEffectOpInterface::Trait, ShapeRuleInterface::Trait,
-                BatchRuleInterface::Trait, MemoryRuleInterface::Trait> {
+                BatchRuleInterface::Trait, MemoryRuleInterface::Trait,
+                AllocationInterface::Trait> {
 public:
   using Op::Op;
   static StringRef getOperationName() { return "foreign.eight"; }
@@ -150,6 +153,9 @@ public:
 struct SplatMemory
     : MemoryRuleInterface::ExternalModel<SplatMemory, tensor::SplatOp> {
   void describeStorage(Operation *, StorageRule &) const {}
+};
+struct SplatAllocations
+    : AllocationInterface::ExternalModel<SplatAllocations, tensor::SplatOp> {
   void describeWorkspace(Operation *, WorkspaceRule &rule) const {
     rule.setTransient(1000);
   }
@@ -553,6 +559,7 @@ TEST_F(ForeignTest, TiesOfAnotherDialectAreResolved) {
 
 TEST_F(ForeignTest, ExternalModelsGiveRules) {
   tensor::SplatOp::attachInterface<foreign::SplatMemory>(context);
+  tensor::SplatOp::attachInterface<foreign::SplatAllocations>(context);
   func::FuncOp function = parse(R"(func.func @f(%x: f32) {
     %0 = tensor.splat %x : tensor<5xf32>
     return })");

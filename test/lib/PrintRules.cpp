@@ -6,9 +6,9 @@
 //===----------------------------------------------------------------------===//
 
 #include "Dialect/Koila/IR/SavedTable.h"
-#include "KernelModels/ATen/Backward/BackwardFormulas.h"
 #include "TestPasses.h"
 #include "koila/Dialect/Koila/IR/Koila.h"
+#include "koila/KernelModels/KernelModel.h"
 #include "mlir/Pass/Pass.h"
 #include "llvm/Support/JSON.h"
 
@@ -22,15 +22,30 @@ static StringRef getName(StringRef schema) {
   return schema.take_until([](char c) { return c == '('; });
 }
 
-static json::Object describe(const TorchOperatorInterface::Concept &op) {
+/// Which models each target has of an operation.
+static json::Object listModels(RegisteredOperationName name) {
+  json::Object targets;
+  auto *libraries = name.getDialect().getRegisteredInterface<KernelLibraries>();
+  if (!libraries)
+    return targets;
+  for (StringRef target : libraries->getTargets()) {
+    KernelModel model = libraries->lookup(target)->find(name.getTypeID());
+    targets[target] = json::Object{{"forward", model.forward != nullptr},
+                                   {"saved", model.saved != nullptr},
+                                   {"backward", model.backward != nullptr}};
+  }
+  return targets;
+}
+
+static json::Object describe(RegisteredOperationName registered,
+                             const TorchOperatorInterface::Concept &op) {
   StringRef name = getName(op.getTorchSchema());
   const saved::Entry *entry = saved::lookUp(name);
   StringRef kept = !entry ? "unknown" : entry->isDetached() ? "none" : "table";
-  return json::Object{
-      {"schema",
-       op.getTorchSchema().take_until([](char c) { return c == '('; })},
-      {"saved", kept},
-      {"formula", rules::hasBackwardFormula(name.split('.').first)}};
+  return json::Object{{"schema", op.getTorchSchema().take_until(
+                                     [](char c) { return c == '('; })},
+                      {"saved", kept},
+                      {"models", listModels(registered)}};
 }
 
 namespace {
@@ -48,7 +63,7 @@ struct PrintRulesPass
   void runOnOperation() override {
     for (RegisteredOperationName name : getContext().getRegisteredOperations())
       if (auto *op = name.getInterface<TorchOperatorInterface>())
-        llvm::errs() << json::Value(describe(*op)) << "\n";
+        llvm::errs() << json::Value(describe(name, *op)) << "\n";
     markAllAnalysesPreserved();
   }
 };

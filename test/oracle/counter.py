@@ -3,11 +3,19 @@
 import ctypes
 
 
+class Event(ctypes.Structure):
+    """Bytes are below zero where the allocator took them back."""
+
+    _fields_ = [("address", ctypes.c_uint64), ("bytes", ctypes.c_int64)]
+
+
 class Counter:
     """libkoila-counter.so (tools/koila-run/CounterLibrary.cpp)."""
 
     def __init__(self, path):
         self.library = ctypes.CDLL(path)
+        self.library.koilaCounterGetEvents.restype = ctypes.c_int64
+        self.library.koilaCounterGetEvents.argtypes = [ctypes.c_void_p, ctypes.c_int64]
 
     def measure(self, function, arguments=()):
         """Most bytes at once beyond those there before, bytes kept, and what
@@ -19,3 +27,25 @@ class Counter:
         finally:
             self.library.koilaCounterStop(ctypes.byref(peak), ctypes.byref(live))
         return peak.value, live.value, found
+
+    def record(self, function, arguments=()):
+        """What the allocator did, as tuples of "alloc" or "free", the number of the
+        block in the order of allocations, and bytes; and what the function gives."""
+        unused = ctypes.c_int64()
+        self.library.koilaCounterStartEvents()
+        try:
+            found = function(*arguments)
+            size = self.library.koilaCounterGetEvents(None, 0)
+            kept = (Event * size)()
+            self.library.koilaCounterGetEvents(kept, size)
+        finally:
+            self.library.koilaCounterStop(ctypes.byref(unused), ctypes.byref(unused))
+        events, ids, count = [], {}, 0
+        for event in kept:
+            if event.bytes > 0:
+                ids[event.address] = count
+                events.append(("alloc", count, event.bytes))
+                count += 1
+            elif event.bytes < 0:
+                events.append(("free", ids.pop(event.address), -event.bytes))
+        return events, found

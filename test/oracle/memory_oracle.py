@@ -171,6 +171,9 @@ def get_line(entry):
 
 
 class Oracle:
+    #: Options of the report that read_report() reads.
+    REPORT = "format=json floor=false"
+
     def __init__(self, arguments, folder):
         self.arguments, self.folder = arguments, folder
         self.counter = Counter(arguments.counter)
@@ -214,7 +217,7 @@ class Oracle:
                     self.arguments.koila_opt,
                     path,
                     *specs,
-                    f"--koila-peak-memory=format=json floor=false output={report} "
+                    f"--koila-peak-memory={self.REPORT} output={report} "
                     f"threads={threads} mode={mode}",
                     "-o",
                     os.devnull,

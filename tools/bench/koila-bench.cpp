@@ -9,8 +9,10 @@
 //===----------------------------------------------------------------------===//
 
 #include "koila/Analysis/BatchAnalysis.h"
+#include "koila/Dialect/Koila/IR/LossOps.h"
 #include "koila/Dialect/Koila/Transforms/BatchTiling.h"
 #include "koila/InitAllDialects.h"
+#include "koila/InitAllExtensions.h"
 #include "koila/Support/ByteSize.h"
 #include "mlir/Parser/Parser.h"
 #include "llvm/Support/Format.h"
@@ -45,7 +47,38 @@ static void bench(llvm::StringRef name, ModuleOp module,
                                name.str().c_str(), median, again / median);
 }
 
+/// A training step, as koila-opt writes it after
+/// --koila-peak-memory=mode=train: one evaluation, without curve and floor, and
+/// the report with its defaults.
+static void benchStep(ModuleOp module) {
+  PeakMemoryOptions options;
+  options.mode = PeakMemoryMode::Train;
+  options.threads = 1;
+  PeakMemoryAnalysis analysis(findFunction(module, ""), options);
+  auto peak = analysis.evaluate();
+  if (!peak) {
+    llvm::outs() << "give every symbol a value first (--batch)\n";
+    return;
+  }
+  llvm::outs() << "peak of the step " << formatBytes(*peak) << "\n";
+  bench("peak memory of a step, analysis", module, [&](ModuleOp copy) {
+    PeakMemoryAnalysis fresh(findFunction(copy, ""), options);
+    (void)fresh.evaluate();
+  });
+  bench("peak memory of a step, one batch", module,
+        [&](ModuleOp) { (void)analysis.evaluate(); });
+  options.batches = 64;
+  bench("report of a step, 64 batches", module, [&](ModuleOp copy) {
+    PeakMemoryAnalysis fresh(findFunction(copy, ""), options);
+    (void)fresh.report();
+  });
+}
+
 static void benchModel(ModuleOp module) {
+  bool trains = false;
+  module.walk([&](BackwardOp) { trains = true; });
+  if (trains)
+    return benchStep(module);
   OwningOpRef<ModuleOp> inferred(module.clone());
   (void)inferShapes(*inferred);
   FunctionOpInterface function = findFunction(*inferred, "");
@@ -139,6 +172,7 @@ int main(int argc, char **argv) {
   }
   DialectRegistry registry;
   registerAllDialects(registry);
+  registerAllExtensions(registry);
   MLIRContext context(registry, MLIRContext::Threading::DISABLED);
   if (argc > 1) {
     OwningOpRef<ModuleOp> module =

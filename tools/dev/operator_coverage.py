@@ -39,6 +39,10 @@ and name the operator.
 * **backward**: `rule`: what the backward pass allocates has one, which may give up
   for some arguments; `none`: there is none, and a training step with a gradient
   through the operator is not exact.
+* {targets}: the kernel models that the library of the target has of the
+  operator (docs/design/AddingATarget.md): of its call (`forward`), of what is kept
+  where that is not just the tensors that autograd names (`saved`), and of its
+  backward pass.
 * **oracle**: whether test/oracle/rule_oracle.py draws calls of it; `none` has a
   reason in test/oracle/without_generator.txt.
 """
@@ -62,10 +66,11 @@ FAMILIES = {
     "Spectral": "Fourier transforms",
     "View": "Views and sizes",
 }
-COLUMNS = ("in place", "shape", "batch", "storage", "workspace", "saved", "backward", "oracle")
+COLUMNS = ["in place", "shape", "batch", "storage", "workspace", "saved", "backward", "oracle"]
 # What ODS says where the rule is one for all operators, by their names.
 BY_TABLE = "describeDerivative(rule);"
-BY_NAME = "::describeBackward(rule);"
+# Whose figures the other columns are of.
+MEASURED = "cpu"
 DETACHED = "rule.setDetached();"
 
 
@@ -90,26 +95,26 @@ class Facts:
             for mode in ("inference", "gradient")
         }
         self.undrawn = {line[0] for line in read_list("without_generator.txt")}
+        self.targets = sorted({target for row in self.tables.values() for target in row["models"]})
 
     def describe(self, record):
         """The cells of one operator."""
         name = schema(record, "getTorchSchema")
         table = self.tables[name]
-        saved, backward = record["differentiationRule"] or "", record["backwardRule"] or ""
+        saved = record["differentiationRule"] or ""
+        models = table["models"][MEASURED]
         drawn = name not in self.undrawn
         detached = saved.strip() == DETACHED or (
             saved.endswith(BY_TABLE) and table["saved"] == "none"
         )
         has_saved = not saved.endswith(BY_TABLE) or table["saved"] != "unknown"
-        has_backward = bool(backward) and (not backward.endswith(BY_NAME) or table["formula"])
-        unruled = "describeUnknownWorkspace" in (record.get("workspaceRule") or "")
         return {
             "in place": "yes" if schema(record, "getInPlaceSchema") else "",
             "shape": "yes",
             "batch": "yes",
             "storage": "yes",
             "workspace": "none"
-            if unruled or name in self.without["inference"]
+            if not models["forward"] or name in self.without["inference"]
             else "exact"
             if drawn
             else "rule",
@@ -120,8 +125,13 @@ class Facts:
             else "exact"
             if drawn
             else "rule",
-            "backward": "no gradient" if detached else "rule" if has_backward else "none",
+            "backward": "no gradient" if detached else "rule" if models["backward"] else "none",
             "oracle": "yes" if drawn else "none",
+            **{
+                target: ", ".join(kind for kind, has in table["models"][target].items() if has)
+                or "none"
+                for target in self.targets
+            },
         }
 
 
@@ -139,6 +149,7 @@ def summarize(rows):
 def main():
     records = json.loads(pathlib.Path(sys.argv[1]).read_text())
     facts = Facts(sys.argv[2])
+    COLUMNS.extend(facts.targets)
     families = collections.defaultdict(dict)
     for name in records["!instanceof"]["Koila_TorchOp"]:
         record = records[name]
@@ -151,6 +162,7 @@ def main():
             overloads=len(rows),
             twins=sum(row["in place"] == "yes" for row in rows),
             table=summarize(rows),
+            targets=", ".join(f"**{target}**" for target in facts.targets),
         )
     )
     for family in sorted(families):

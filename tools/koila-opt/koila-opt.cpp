@@ -5,6 +5,7 @@
 #include "koila/Dialect/Koila/IR/Koila.h"
 #include "koila/Extension/Loading.h"
 #include "koila/InitAllDialects.h"
+#include "koila/InitAllExtensions.h"
 #include "koila/InitAllPasses.h"
 #include "koila/InputSpec/InputSpec.h"
 #include "koila/Support/FileKind.h"
@@ -277,6 +278,7 @@ int main(int argc, char **argv) {
   }
   DialectRegistry registry;
   registerAllDialects(registry);
+  registerAllExtensions(registry);
   registerAllPasses();
   registerTransformsPasses();
 #ifdef KOILA_INCLUDE_TESTS

@@ -9,6 +9,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "koila/InitAllDialects.h"
+#include "koila/InitAllExtensions.h"
 #include "koila/InitAllPasses.h"
 #include "koila/Support/OutputFile.h"
 #include "mlir/Tools/Plugins/DialectPlugin.h"
@@ -19,6 +20,7 @@ mlirGetDialectPluginInfo() {
   return {MLIR_PLUGIN_API_VERSION, "Koila", KOILA_VERSION,
           [](::mlir::DialectRegistry *registry) {
             koila::registerAllDialects(*registry);
+            koila::registerAllExtensions(*registry);
             koila::registerAllPasses();
             // What loads plugins is a tool, which runs once.
             koila::setFilesWrittenOnce();

@@ -20,6 +20,20 @@ extern "C" void koilaCounterStart() {
   guard.emplace(c10::DebugInfoKind::PROFILER_STATE, counter);
 }
 
+/// Starts to count, and keeps what the allocator did, in order.
+extern "C" void koilaCounterStartEvents() {
+  koilaCounterStart();
+  counter->keepEvents();
+}
+
+/// The events so far: how many, and the first `size` of them.
+extern "C" int64_t koilaCounterGetEvents(PeakCounter::Event *events,
+                                         int64_t size) {
+  const std::vector<PeakCounter::Event> &all = counter->getEvents();
+  std::copy_n(all.begin(), std::min<int64_t>(size, all.size()), events);
+  return static_cast<int64_t>(all.size());
+}
+
 /// Stops counting; `peak` and `live` are the most bytes and the bytes now.
 extern "C" void koilaCounterStop(int64_t *peak, int64_t *live) {
   guard.reset();

@@ -4,8 +4,10 @@
 #define KOILA_TOOLS_KOILARUN_PEAKCOUNTER_H
 
 #include <algorithm>
+#include <cstdint>
 #include <mutex>
 #include <torch/csrc/profiler/orchestration/observer.h>
+#include <vector>
 
 namespace koila::run {
 
@@ -20,13 +22,15 @@ public:
       : ProfilerStateBase(torch::profiler::impl::ProfilerConfig(
             torch::profiler::impl::ProfilerState::Disabled,
             /*report_input_shapes=*/false, /*profile_memory=*/true)) {}
-  void reportMemoryUsage(void *, int64_t bytes, size_t, size_t,
+  void reportMemoryUsage(void *address, int64_t bytes, size_t, size_t,
                          c10::Device device) override {
     if (!device.is_cpu())
       return;
     std::lock_guard<std::mutex> lock(mutex);
     live += bytes;
     peak = std::max(peak, live);
+    if (keepsEvents)
+      events.push_back({reinterpret_cast<uintptr_t>(address), bytes});
   }
   torch::profiler::impl::ActiveProfilerType profilerType() override {
     return torch::profiler::impl::ActiveProfilerType::NONE;
@@ -39,9 +43,19 @@ public:
   }
   int64_t getLive() const { return live; }
 
+  /// What the allocator did: bytes are below zero where it took them back.
+  struct Event {
+    uint64_t address;
+    int64_t bytes;
+  };
+  void keepEvents() { keepsEvents = true; }
+  const std::vector<Event> &getEvents() const { return events; }
+
 private:
   std::mutex mutex;
   int64_t live = 0, peak = 0;
+  bool keepsEvents = false;
+  std::vector<Event> events;
 };
 
 } // namespace koila::run

@@ -5,6 +5,7 @@
 #include "Load.h"
 #include "Report.h"
 #include "koila/InitAllDialects.h"
+#include "koila/InitAllExtensions.h"
 #include "koila/Target/TorchScript/InProcess.h"
 #include "koila/Target/TorchScript/TrainStep.h"
 #include "mlir/IR/Diagnostics.h"
@@ -65,6 +66,7 @@ static int runTool(Options options) {
   WarningLog log;
   mlir::DialectRegistry registry;
   registerAllDialects(registry);
+  registerAllExtensions(registry);
   torchscript::registerMetaKernels(registry);
   mlir::MLIRContext context(registry, mlir::MLIRContext::Threading::DISABLED);
   mlir::ScopedDiagnosticHandler diagnostics(

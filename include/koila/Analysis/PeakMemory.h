@@ -51,9 +51,14 @@ struct PeakMemoryOptions {
   std::optional<Optimizer> optimizer;
   /// The function; empty: the only public one.
   std::string function;
-  /// Threads of the run; 0: OMP_NUM_THREADS, else the cores.
+  /// The target whose kernels run (KernelModels/KernelModel.h); empty: that of
+  /// the module (Analysis/Target.h), else `cpu`.
+  std::string device;
+  /// Threads of the run; 0: those of the module's target, else OMP_NUM_THREADS,
+  /// else the cores.
   int64_t threads = 0;
-  /// oneDNN's name of the instruction set; empty: this machine's.
+  /// oneDNN's name of the instruction set; empty: that of the module's target,
+  /// else this machine's.
   std::string isa;
   /// PyTorch's version; empty: the one that koila was built with.
   std::string torch;
@@ -129,6 +134,23 @@ struct TimelineEntry {
   int64_t getTotalBytes() const;
 };
 
+/// A call of the allocator, or several of which no more is known.
+struct MemoryEvent {
+  bool isFree = false;
+  /// Of a block, from its allocation to its free.
+  unsigned id = 0;
+  /// As asked for, before an allocator rounds them.
+  int64_t bytes = 0;
+  /// As in a timeline: `(backward)` behind an operator.
+  std::string op;
+  SourcePlace place;
+  /// Whether it is one call of the allocator, of as many bytes.
+  bool isExact = true;
+};
+
+/// `{schema, events}` of docs/user/Reports.md.
+void printEvents(llvm::ArrayRef<MemoryEvent> events, llvm::raw_ostream &os);
+
 /// Why a figure may differ from the measured one.
 struct Inexactness {
   std::string op;
@@ -147,6 +169,7 @@ struct Promise {
 struct PeakReport {
   std::string function;
   PeakMemoryMode mode = PeakMemoryMode::Inference;
+  std::string device;
   int64_t threads = 1;
   std::string isa, torch;
   /// Whether the figures hold for LibTorch's profiling executor, too: of a step
@@ -222,6 +245,12 @@ public:
   std::optional<int64_t>
   evaluate(const llvm::StringMap<int64_t> &symbols,
            llvm::DenseMap<mlir::Operation *, int64_t> &loops) const;
+  /// What the call allocates and frees, in order; the largest sum of their
+  /// bytes is the peak. Of branches that data decide, the one that needs most.
+  /// None if a symbol without value is needed; `missing` names it.
+  std::optional<std::vector<MemoryEvent>>
+  listEvents(std::string &missing,
+             const llvm::StringMap<int64_t> &symbols = {}) const;
   /// The whole report at the values of `koila.symbols` and `symbols`.
   PeakReport report(const llvm::StringMap<int64_t> &symbols = {}) const;
 

@@ -20,7 +20,11 @@ class Koila_ExtensionOp<Dialect dialect, string mnemonic, string schema,
                         string inPlaceSchema = "", list<Trait> traits = [],
                         string faithful = "true",
                         list<Trait> effects = Koila_Ordered>
-    : Koila_OperatorOp<dialect, mnemonic, schema, inPlaceSchema, traits,
+    : Koila_OperatorOp<dialect, mnemonic, schema, inPlaceSchema,
+                       traits # [DeclareOpInterfaceMethods<
+                           Koila_AllocationInterface,
+                           ["describeWorkspace", "describeSaved",
+                            "describeBackward"]>],
                        faithful, effects> {
   let summary = "as `" # schema # "`";
   /// Dims, element types and strides of the results (ShapeRule).
@@ -37,6 +41,11 @@ class Koila_ExtensionOp<Dialect dialect, string mnemonic, string schema,
     rule.setInexact("the bytes that '" + (*this)->getName().getStringRef() +
                     "' holds inside itself have no rule");
   }];
+  /// The bytes that autograd keeps (SavedRule): by default those of the tensors
+  /// that `differentiationRule` names.
+  code savedRule = "::koila::detail::describeSaved(rule);";
+  /// What its backward pass allocates (BackwardRule).
+  code backwardRule = "::koila::detail::describeUnknownBackward(rule);";
   let results = (outs AnyTensor:$result);
   let assemblyFormat = "operands attr-dict `:` functional-type(operands, results)";
   let extraClassDefinition = baseDefinition # [{
@@ -55,6 +64,14 @@ class Koila_ExtensionOp<Dialect dialect, string mnemonic, string schema,
     void $cppClass::describeWorkspace(::koila::WorkspaceRule &rule) {
       (void)rule;
       }] # workspaceRule # [{
+    }
+    void $cppClass::describeSaved(::koila::SavedRule &rule) {
+      (void)rule;
+      }] # savedRule # [{
+    }
+    void $cppClass::describeBackward(::koila::BackwardRule &rule) {
+      (void)rule;
+      }] # backwardRule # [{
     }
   }];
 }

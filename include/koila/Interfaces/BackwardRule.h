@@ -119,8 +119,19 @@ public:
   }
   void setAdded(unsigned index) { added.push_back(index); }
 
-  /// Bytes held at the worst moment, the new gradients included.
-  void setPeak(int64_t bytes) { peak = bytes; }
+  /// What the backward pass allocates. Of the blocks that are left the new
+  /// gradients have those of their bytes, in order.
+  void setTrace(AllocationTrace steps) {
+    trace = std::move(steps);
+    peak = trace.getPeak();
+  }
+  /// Bytes held at the worst moment, the new gradients included, of which no
+  /// more is known.
+  void setPeak(int64_t bytes) {
+    trace = AllocationTrace();
+    trace.lump(bytes);
+    peak = bytes;
+  }
   int64_t getPeak() const { return peak; }
 
 private:

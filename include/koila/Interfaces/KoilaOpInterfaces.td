@@ -98,18 +98,30 @@ def Koila_BatchRuleInterface : OpInterface<"BatchRuleInterface"> {
 def Koila_MemoryRuleInterface : OpInterface<"MemoryRuleInterface"> {
   let cppNamespace = "::koila";
   let description = [{
-    The memory rule: which storage results live in, which bytes the operation
-    holds inside itself while it runs, and which ones autograd keeps of it.
+    The memory rule: which storage results live in, on every target alike. Which
+    bytes kernels allocate is asked of the target's library of kernel models
+    (KernelModels/KernelModel.h).
   }];
   let methods = [
     InterfaceMethod<[{
       Says for each result whether its storage is new, an alias of an
       operand, or may be tied to one. Results not mentioned are new.
     }], "void", "describeStorage", (ins "::koila::StorageRule &":$rule), [{}],
-    [{ (void)rule; }]>,
+    [{ (void)rule; }]>
+  ];
+}
+
+def Koila_AllocationInterface : OpInterface<"AllocationInterface"> {
+  let cppNamespace = "::koila";
+  let description = [{
+    An operation that says itself which bytes it allocates, the same on every
+    target: an operation of another dialect that has no kernel models, or one
+    that runs no kernel. The models of a target come before it. By default
+    nothing but the results is allocated.
+  }];
+  let methods = [
     InterfaceMethod<[{
-      Adds the bytes allocated inside beyond the results, at the operation's
-      worst moment, for concrete extents.
+      Tells what the operation allocates and frees for concrete extents.
     }], "void", "describeWorkspace", (ins "::koila::WorkspaceRule &":$rule),
     [{}], [{ (void)rule; }]>,
     InterfaceMethod<[{

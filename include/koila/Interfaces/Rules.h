@@ -10,6 +10,7 @@
 #define KOILA_INTERFACES_RULES_H
 
 #include "koila/Dialect/Koila/IR/DimExpr.h"
+#include "koila/Interfaces/AllocationTrace.h"
 #include "koila/Interfaces/Trust.h"
 #include "mlir/IR/Diagnostics.h"
 #include "mlir/IR/Operation.h"
@@ -370,6 +371,9 @@ struct ConcreteTensor {
 /// Bytes of one element; 0 for an unknown element type.
 int64_t getElementBytes(mlir::Type type);
 
+class DeviceProfile;
+class LeafKernels;
+
 /// The machine and library a figure is for.
 struct WorkspaceTarget {
   int64_t threads = 1;
@@ -377,6 +381,11 @@ struct WorkspaceTarget {
   std::string isa;
   /// Data caches of one core in bytes, 0 if unknown.
   int64_t l1Bytes = 0, l2Bytes = 0;
+  /// Of the target's library (KernelModels/KernelModel.h): kernels that no
+  /// operation stands for, and what was measured on the device; null without
+  /// any.
+  const LeafKernels *leaves = nullptr;
+  const DeviceProfile *profile = nullptr;
 };
 
 class WorkspaceRule {
@@ -399,8 +408,25 @@ public:
   bool wantsGradient(mlir::Value value) const {
     return wants && value && wants(value);
   }
-  /// Bytes beyond the results at the worst moment.
-  void setTransient(int64_t bytes) { transient = bytes; }
+  /// What the operation allocates. Of the blocks that are left the results have
+  /// those of their bytes, in order; results without a block are there before.
+  /// `left` are the bytes of those that the trace has.
+  void setTrace(AllocationTrace steps, int64_t left) {
+    trace = std::move(steps);
+    transient = trace.getPeak() - left;
+    if (left == 0)
+      trace.freeAll();
+  }
+  void setTrace(AllocationTrace steps) {
+    int64_t left = steps.getLeft();
+    setTrace(std::move(steps), left);
+  }
+  /// Bytes beyond the results at the worst moment, of which no more is known.
+  void setTransient(int64_t bytes) {
+    trace = AllocationTrace();
+    trace.lump(bytes);
+    transient = bytes;
+  }
   /// The storage of `result` takes `bytes`, not those of its elements.
   void setStorageBytes(mlir::Value result, int64_t bytes) {
     storageBytes.push_back({result, bytes});
@@ -414,7 +440,9 @@ public:
     doubts.add(trust, why.str());
   }
 
+  /// Bytes beyond the results at the worst moment.
   int64_t getTransient() const { return transient; }
+  const AllocationTrace &getTrace() const { return trace; }
   /// What setStorageBytes() said; none if the storage is as large as its
   /// elements.
   std::optional<int64_t> getStorageBytes(mlir::Value result) const;
@@ -431,6 +459,9 @@ private:
   int64_t transient = 0;
   llvm::SmallVector<std::pair<mlir::Value, int64_t>, 1> storageBytes;
   Doubts doubts;
+
+protected:
+  AllocationTrace trace;
 };
 
 /// What autograd keeps of an operation that it records, until the last tensor
@@ -449,8 +480,16 @@ public:
     if (wantsGradient(reason))
       save(value);
   }
-  /// Bytes that the operation made inside, part of what it held there.
-  void keep(int64_t bytes) { kept += bytes; }
+  /// A block that the operation made inside, part of what it held there.
+  void keep(int64_t bytes) {
+    kept += bytes;
+    trace.keep(bytes);
+  }
+  /// The same of a block of the trace.
+  void keep(AllocationTrace::Block block) {
+    kept += block.isEmpty() ? 0 : trace.getBytes(block);
+    trace.keep(block);
+  }
   /// No gradient passes, whatever the sizes are.
   void setDetached() { detached = true; }
   /// To autograd the result is a view of the whole of another tensor, which

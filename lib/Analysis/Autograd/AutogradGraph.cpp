@@ -224,8 +224,10 @@ void PeakMemoryAnalysis::Impl::addRecord(Operation &op, const SavedRule &rule,
     record.kept = kept.find(&op)->second.get();
     for (const Impl *known = this; known; known = known->general)
       known->ofSaved.insert(record.kept);
-    run.live[record.kept] = keptBytes;
+    run.live[record.kept] += keptBytes;
     run.liveBytes += keptBytes;
+    if (run.log)
+      run.log->keep(record.kept, keptBytes);
     if (run.detailed && !run.timeline.empty())
       run.spans[record.kept] = {run.timeline.size() - 1, 0, keptBytes, nullptr};
   }

@@ -83,7 +83,6 @@ bool PeakMemoryAnalysis::Impl::isRecordedNow(Operation &op, Run &run) const {
 //===----------------------------------------------------------------------===//
 
 bool PeakMemoryAnalysis::Impl::returnsOperand(Operation &op, Run &run) const {
-  auto memory = dyn_cast<MemoryRuleInterface>(op);
   if (op.getNumResults() != 1 || op.getNumOperands() == 0 ||
       storage.lookup(op.getResult(0)) != storage.lookup(op.getOperand(0)))
     return false;
@@ -93,12 +92,12 @@ bool PeakMemoryAnalysis::Impl::returnsOperand(Operation &op, Run &run) const {
   auto from = getConcrete(op.getOperand(0), run);
   SmallVector<std::optional<ConcreteTensor>> arrives{
       getConcrete(op.getResult(0), run)};
-  if (!memory || !from || !arrives.front() ||
+  if (!isa<MemoryRuleInterface>(op) || !from || !arrives.front() ||
       from->dims != arrives.front()->dims)
     return false;
   auto lookup = [&](Value value) { return getConcrete(value, run); };
   BackwardRule rule(&op, target, lookup, [](Value) { return true; }, arrives);
-  memory.describeBackward(rule);
+  models->describeBackward(rule);
   return rule.isIdentity();
 }
 

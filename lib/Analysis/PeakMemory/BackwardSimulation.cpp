@@ -46,8 +46,7 @@ PeakMemoryAnalysis::Impl::BackwardSimulation::make(ConcreteTensor shape,
   }
   const Storage *entry = getEntry(op, operand);
   int64_t size = storageBytes > 0 ? storageBytes : shape.numBytes();
-  run.live[entry] = size;
-  run.liveBytes += size;
+  Impl::setLive(entry, size, run);
   if (run.detailed && !run.timeline.empty())
     run.spans[entry] = {run.timeline.size() - 1, 0, size, nullptr};
   bytes.push_back({entry, 1});
@@ -260,11 +259,20 @@ void PeakMemoryAnalysis::Impl::BackwardSimulation::fit(Gradient &gradient,
              llvm::reverse(wanted->dims), llvm::reverse(gradient.shape.dims),
              llvm::reverse(isReduced)))
       reduced = own != given;
-    int64_t partial =
-        kernels::getSumBytes(rule, gradient.shape, sum, isReduced);
+    AllocationTrace trace;
+    if (const LeafKernels *leaves = impl.target.leaves)
+      leaves->sum(trace, rule, gradient.shape, sum, isReduced);
+    else
+      rule.setInexact("no kernel model of a sum on '" + impl.device + "'");
     impl.addDoubts(op, rule, run);
+    if (run.log)
+      run.log->beginKernel();
     Gradient reduced = make(std::move(sum), op, edge.operand);
-    note(op, partial);
+    int64_t made = run.live.lookup(bytes[tensors[reduced.tensor].bytes].entry);
+    note(op, trace.getPeak());
+    if (run.log)
+      impl.logKernel(op, trace, saturate(__int128(made) + trace.getPeak()),
+                     run);
     // Leading dims go by a view.
     if (!wanted->dims.empty() &&
         gradient.shape.dims.size() > wanted->dims.size()) {
@@ -365,6 +373,20 @@ PeakMemoryAnalysis::Impl::BackwardSimulation::getSavedBytes(
       });
 }
 
+SmallVector<const Storage *>
+PeakMemoryAnalysis::Impl::BackwardSimulation::listFreed(
+    const Run::Record &record,
+    ArrayRef<std::optional<Gradient>> arrived) const {
+  SmallVector<const Storage *> freed;
+  for (const std::optional<Gradient> &gradient : arrived)
+    if (gradient && bytes[tensors[gradient->tensor].bytes].entry)
+      freed.push_back(bytes[tensors[gradient->tensor].bytes].entry);
+  if (record.kept)
+    freed.push_back(record.kept);
+  llvm::append_range(freed, record.saved);
+  return freed;
+}
+
 /// Their gradients are summed over places that several elements share, or have
 /// bytes between them.
 static constexpr StringRef kWriteIntoSparse =
@@ -441,6 +463,8 @@ void PeakMemoryAnalysis::Impl::BackwardSimulation::finishSlices(
 void PeakMemoryAnalysis::Impl::BackwardSimulation::runNode(size_t index) {
   using Kind = Run::Record::Kind;
   Operation &op = *run.records[index].op;
+  if (run.log)
+    run.log->enter(&op, /*isBackward=*/true);
   bool isOperation = run.records[index].kind == Kind::Operation;
   SmallVector<std::optional<Gradient>> arrived(op.getNumResults());
   SmallVector<std::optional<ConcreteTensor>> shapes(op.getNumResults());
@@ -496,8 +520,8 @@ void PeakMemoryAnalysis::Impl::BackwardSimulation::runNode(size_t index) {
     if (isAdded(edge))
       rule.setAdded(edge.operand);
   }
-  if (auto memory = dyn_cast<MemoryRuleInterface>(op))
-    memory.describeBackward(rule);
+  if (isa<MemoryRuleInterface>(op))
+    impl.models->describeBackward(rule);
   else
     rule.setInexact("koila has no memory rule for its gradient");
   auto tiedOp = dyn_cast<TorchOperatorInterface>(op);
@@ -512,10 +536,19 @@ void PeakMemoryAnalysis::Impl::BackwardSimulation::runNode(size_t index) {
       torchOp && run.detailed && allocates && rule.isBounded())
     impl.checkTable(torchOp, rule, run);
   impl.addDoubts(op, rule, run);
+  if (run.log)
+    run.log->beginKernel();
   note(op, rule.getPeak());
   if (run.stopped)
     return;
+  __int128 without = run.liveBytes;
   auto outputs = makeOutputs(run.records[index], rule, arrived);
+  // A rule that only bounds what it holds may forget what it makes.
+  if (run.liveBytes > without + rule.getPeak())
+    note(op, 0);
+  if (run.log)
+    impl.logKernel(op, rule.getTrace(), rule.getPeak(), run,
+                   listFreed(run.records[index], arrived));
   if (slices) {
     finishSlices(*slices, op, outputs);
     arrived.front() = whole;

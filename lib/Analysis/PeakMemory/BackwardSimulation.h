@@ -44,6 +44,11 @@ private:
   std::vector<size_t> findReachable(size_t last);
   /// For each operand the bytes that only this record keeps.
   llvm::SmallVector<int64_t> getSavedBytes(const Run::Record &record) const;
+  /// What a node may free before it ends: gradients that have arrived, and what
+  /// it has saved.
+  llvm::SmallVector<const Storage *>
+  listFreed(const Run::Record &record,
+            llvm::ArrayRef<std::optional<Gradient>> arrived) const;
   void runNode(size_t index);
   /// The node of a view that was read after a write into what it is of.
   void runAsStrided(const Run::Record &record, const Gradient &arrived);

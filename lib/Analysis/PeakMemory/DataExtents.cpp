@@ -129,8 +129,7 @@ int64_t PeakMemoryAnalysis::Impl::getTransientBelow(Operation &op,
                                                     ArrayRef<DimSymbol> decided,
                                                     const SavedRule &rule,
                                                     Run &run) const {
-  auto memory = dyn_cast<MemoryRuleInterface>(op);
-  if (!memory)
+  if (!isa<MemoryRuleInterface>(op))
     return 0;
   SmallVector<int64_t, 2> full;
   for (DimSymbol symbol : decided)
@@ -159,9 +158,9 @@ int64_t PeakMemoryAnalysis::Impl::getTransientBelow(Operation &op,
     SavedRule below(&op, target, lookup,
                     records() ? WorkspaceRule::Wants(wants)
                               : WorkspaceRule::Wants());
-    memory.describeWorkspace(below);
+    models->describeForward(below);
     if (isRecorded)
-      memory.describeSaved(below);
+      models->describeSaved(below);
     if (!below.isBounded())
       addDoubts(op, below, run);
     keepsMost &= below.getKept() <= rule.getKept();

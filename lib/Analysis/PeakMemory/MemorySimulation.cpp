@@ -1,6 +1,6 @@
 //===- MemorySimulation.cpp - A program run over byte counts --------------===//
 
-#include "../../KernelModels/ATen/AllocationTrace.h"
+#include "../../KernelModels/ATen/TensorBytes.h"
 #include "../Trace/ExecutionTrace.h"
 #include "BackwardSimulation.h"
 #include "koila/Analysis/ControlFlow.h"
@@ -143,26 +143,43 @@ void PeakMemoryAnalysis::Impl::freeStorage(const Storage *entry, Operation &op,
     return;
   int64_t bytes = found->second;
   run.live.erase(found);
+  if (run.log)
+    run.log->follow(op);
   auto lender = run.lenders.find(entry);
   bool isView = lender != run.lenders.end();
   auto lent = run.lent.find(isView ? lender->second : entry);
   auto isLive = [&](const Storage *view) { return run.live.contains(view); };
   // Views keep them.
-  if (lent == run.lent.end() ||
-      (!isView && !std::exchange(lent->second.isThere, false)))
-    run.liveBytes -= bytes;
-  else if (auto view = llvm::find_if(lent->second.views, isLive);
-           view != lent->second.views.end())
+  bool isKept = lent != run.lent.end() &&
+                (isView || std::exchange(lent->second.isThere, false));
+  auto *view = isKept ? llvm::find_if(lent->second.views, isLive) : nullptr;
+  if (isKept && view != lent->second.views.end()) {
     run.live[*view] += bytes;
-  else if (lent->second.pending > 0)
+    if (run.log)
+      run.log->move(entry, *view);
+  } else if (isKept && lent->second.pending > 0) {
     lent->second.waiting += bytes;
-  else
+    if (run.log)
+      run.log->move(entry, lent->first);
+  } else {
     run.liveBytes -= bytes;
+    if (run.log)
+      run.log->release(entry);
+  }
   if (auto perhaps = run.perhaps.find(entry); perhaps != run.perhaps.end()) {
     run.perhapsBytes -= perhaps->second;
     run.perhaps.erase(perhaps);
   }
   endSpan(entry, op, run);
+}
+
+void PeakMemoryAnalysis::Impl::setLive(const Storage *entry, int64_t bytes,
+                                       Run &run) {
+  int64_t &live = run.live[entry];
+  run.liveBytes += __int128(bytes) - live;
+  live = bytes;
+  if (run.log)
+    run.log->resize(entry, bytes);
 }
 
 void PeakMemoryAnalysis::Impl::endSpan(const Storage *entry, Operation &op,
@@ -279,10 +296,7 @@ void PeakMemoryAnalysis::Impl::allocateResults(Operation &op,
                         "; no such call runs",
                     run);
     int64_t bytes = storage.value_or(tensor ? tensor->numBytes() : 0);
-    int64_t now = getLiveBytes(entry, op, bytes, run);
-    int64_t &live = run.live[entry];
-    run.liveBytes += now - live;
-    live = now;
+    setLive(entry, getLiveBytes(entry, op, bytes, run), run);
   }
 }
 
@@ -316,8 +330,9 @@ static StringRef getMemoryFormat(const ConcreteTensor &tensor) {
 
 void PeakMemoryAnalysis::Impl::checkTable(TorchOperatorInterface op,
                                           WorkspaceRule &rule, Run &run) const {
-  // It says where koila's own rules hold; extensions vouch for theirs.
-  if (!isa<KoilaDialect>(op->getDialect()))
+  // It says where koila's own models of the CPU hold; extensions vouch for
+  // theirs, and other targets have profiles.
+  if (!isa<KoilaDialect>(op->getDialect()) || device != "cpu")
     return;
   WorkspaceKey key;
   Type type;
@@ -382,15 +397,19 @@ bool PeakMemoryAnalysis::Impl::takeGradient(LeafGradOp op, Run &run) const {
       return true;
     const Storage *taken = born->second.front().first;
     run.live[taken] = std::exchange(lent.waiting, 0);
+    if (run.log)
+      run.log->move(given, taken);
     lent.views.push_back(taken);
     run.lenders[taken] = given;
     return true;
   }
   const Storage *gradient = found->second;
   int64_t size = run.live.lookup(gradient);
+  const Storage *taken = born->second.front().first;
+  if (run.log)
+    run.log->move(gradient, taken);
   freeStorage(gradient, *op, run);
   run.leaves.erase(found);
-  const Storage *taken = born->second.front().first;
   // What others got a view of lives as long as theirs.
   auto sharing = run.sharers.find(gradient);
   unsigned others = sharing == run.sharers.end() ? 0 : sharing->second - 1;
@@ -407,8 +426,7 @@ bool PeakMemoryAnalysis::Impl::takeGradient(LeafGradOp op, Run &run) const {
   for (size_t record : run.recordsTo.lookup(op.getLeaf()))
     if (run.records[record].holders > 0)
       holdLeaf(run.records[record], taken, run);
-  run.live[taken] = size;
-  run.liveBytes += size;
+  setLive(taken, size, run);
   return true;
 }
 
@@ -443,7 +461,7 @@ void PeakMemoryAnalysis::Impl::runOperation(Operation &op, Run &run) const {
     forgetRecords(op, run);
   bool isRecorded = isRecordedNow(op, run);
   if (rule)
-    rule.describeWorkspace(workspace);
+    models->describeForward(workspace);
   if (auto into = op.getAttrOfType<BoolAttr>(kIntoAttr)) {
     if (into.getValue())
       workspace.setStorageBytes(op.getResult(0), 0);
@@ -455,7 +473,14 @@ void PeakMemoryAnalysis::Impl::runOperation(Operation &op, Run &run) const {
   // Containers hold what others made.
   if (rule && isRecorded && !isHandedOn &&
       llvm::any_of(op.getResultTypes(), llvm::IsaPred<TensorType>))
-    rule.describeSaved(workspace);
+    models->describeSaved(workspace);
+  size_t firstEvent = 0;
+  if (run.log) {
+    firstEvent = run.log->getEvents().size();
+    run.log->enter(&op, /*isBackward=*/false);
+    run.log->beginKernel();
+  }
+  __int128 before = run.liveBytes;
   auto gradient = dyn_cast<LeafGradOp>(op);
   if (!gradient || !takeGradient(gradient, run))
     allocateResults(op, workspace, run);
@@ -496,9 +521,11 @@ void PeakMemoryAnalysis::Impl::runOperation(Operation &op, Run &run) const {
   if (!decided.empty())
     checkStorageBelow(op, decided, run);
   if (auto backward = dyn_cast<BackwardOp>(op)) {
-    if (options.mode == PeakMemoryMode::Train)
+    if (options.mode == PeakMemoryMode::Train) {
+      logKernel(op, AllocationTrace(), 0, run);
       return BackwardSimulation(*this, op, run)
           .execute(backward.getSelf(), backward.getGradient());
+    }
     markInexact(op, "a backward pass; mode=train has its memory", run);
   }
   int64_t transient = workspace.getTransient();
@@ -522,15 +549,35 @@ void PeakMemoryAnalysis::Impl::runOperation(Operation &op, Run &run) const {
   bool moves = births.contains(&op) || transient > 0 || deaths.contains(&op);
   if (isNoted && moves)
     record(op, transient, run);
+  int64_t most = saturate(run.liveBytes - before + transient);
   if (isHandedOn)
     handOnRecords(op, run);
   else if (isRecorded)
     addRecord(op, workspace, run);
+  logKernel(op, workspace.getTrace(), most, run);
+  // Of what data decide the most is counted.
+  if (run.log && !decided.empty())
+    run.log->doubtFrom(firstEvent);
+}
+
+void PeakMemoryAnalysis::Impl::logKernel(
+    Operation &op, const AllocationTrace &trace, int64_t most, Run &run,
+    ArrayRef<const Storage *> outside) const {
+  if (!run.log)
+    return;
+  auto found = run.doubts.find(&op);
+  bool isExact =
+      found == run.doubts.end() || found->second.getTrust() == Trust::Exact;
+  run.log->finishKernel(trace, most, isExact, outside);
 }
 
 bool PeakMemoryAnalysis::Impl::reach(Operation *op, Run::Phase phase,
                                      int64_t held, Run &run) const {
   ++run.event;
+  if (run.log && !run.log->isInKernel()) {
+    run.log->enter(op, phase == Run::Phase::Backward);
+    run.log->lump(held);
+  }
   int64_t total = saturate(run.liveBytes + held);
   if (total == std::numeric_limits<int64_t>::max() && run.detailed)
     markInexact(op ? *op : *function, "needs more bytes than 64 bits can count",
@@ -639,9 +686,15 @@ void PeakMemoryAnalysis::Impl::runBranches(Operation &op, Run &run) const {
   llvm::MapVector<const Storage *, std::pair<int64_t, int64_t>> handed;
   for (const Storage *entry : handedOnIn.lookup(&op))
     handed[entry] = {0, kNone};
+  // Of the events those of the branch that needs most are listed.
+  EventLog unbranched, worst;
+  if (run.log)
+    unbranched = worst = *run.log;
   for (Region *region : getAlternatives(op, run)) {
     auto live = run.live;
     auto perhaps = run.perhaps;
+    if (run.log)
+      *run.log = unbranched;
     __int128 liveBytes = run.liveBytes, perhapsBytes = run.perhapsBytes;
     run.certainBytes = 0;
     if (region)
@@ -649,6 +702,9 @@ void PeakMemoryAnalysis::Impl::runBranches(Operation &op, Run &run) const {
         runBlock(block, run);
     if (run.stopped)
       return;
+    if (run.log && std::pair(run.log->getPeak(), run.log->getLive()) >=
+                       std::pair(worst.getPeak(), worst.getLive()))
+      worst = *run.log;
     // Of a call that ends in an exception there is no figure.
     if (!region || !raises(*region)) {
       certain = std::min(certain, run.certainBytes);
@@ -663,18 +719,31 @@ void PeakMemoryAnalysis::Impl::runBranches(Operation &op, Run &run) const {
     run.liveBytes = liveBytes;
     run.perhapsBytes = perhapsBytes;
   }
+  if (run.log) {
+    *run.log = worst;
+    // Those of the other branches are there as well.
+    run.log->follow(op);
+    run.log->reduce([&](const Storage *entry) {
+      return handed.contains(entry) ? std::numeric_limits<int64_t>::max()
+                                    : run.live.lookup(entry);
+    });
+  }
   for (const auto &[entry, bytes] : handed) {
     auto [most, least] = bytes;
     // None is there if all branches end in an exception.
-    if (least == kNone || most == run.live.lookup(entry))
+    if (least == kNone || most == run.live.lookup(entry)) {
+      if (run.log)
+        run.log->resize(entry, run.live.lookup(entry));
       continue;
-    run.liveBytes += most - run.live.lookup(entry);
-    run.live[entry] = most;
+    }
+    setLive(entry, most, run);
     if (most == least)
       continue;
     run.perhapsBytes += most - least - run.perhaps.lookup(entry);
     run.perhaps[entry] = most - least;
   }
+  if (run.log)
+    run.log->doubtFrom(unbranched.getEvents().size());
   run.certainBytes = std::max(before, certain == kNone ? 0 : certain);
   // What makes results of its own is an operation like any other.
   if (!isa<RegionBranchOpInterface>(op))
@@ -810,6 +879,11 @@ void PeakMemoryAnalysis::Impl::runLoop(LoopLikeOpInterface loop,
     varies |= used.contains(entry.symbol);
   // A loop without end, or nearly, must not hang the analysis.
   constexpr int64_t kMostTrips = 1 << 16;
+  // Events are of each iteration, but where the sum of bytes is not.
+  size_t firstEvent = run.log ? run.log->getEvents().size() : 0;
+  bool isListed = run.log && handedOnIn.lookup(loop).empty() &&
+                  trips <= kMostTrips - run.iterations;
+  varies |= isListed;
   // The first tile makes the gradients of weights, to which others add.
   bool isNew = true;
   for (int64_t trip = 0; trip < trips && !run.stopped; ++trip) {
@@ -878,6 +952,8 @@ void PeakMemoryAnalysis::Impl::runLoop(LoopLikeOpInterface loop,
     if (jumped)
       break;
   }
+  if (run.log && !isListed && trips > 1)
+    run.log->doubtFrom(firstEvent);
   for (const Carried &entry : carried)
     if (entry.result)
       run.symbols[entry.result] = entry.value;
@@ -920,9 +996,15 @@ void PeakMemoryAnalysis::Impl::runOptimizer(Run &run) const {
         !getElementTypeOrSelf(get.getResult()).isF32())
       markInexact(*get, "an optimizer of weights that are not float32", run);
   });
-  int64_t held = options.hasGradients
-                     ? optimizer.getStepBytes(weights, target.threads)
-                     : optimizer.getFirstStepBytes(weights, target.threads);
+  if (!target.leaves)
+    markInexact(
+        *function,
+        "no kernel model of the step of an optimizer on '" + device + "'", run);
+  int64_t held =
+      target.leaves
+          ? target.leaves->getStepBytes(optimizer, weights, target,
+                                        /*isFirst=*/!options.hasGradients)
+          : 0;
   if (!reach(nullptr, Run::Phase::Optimizer, held, run))
     return;
   TimelineEntry &entry = run.timeline[Run::Moment(function, false)];

@@ -11,13 +11,12 @@
 #include "PeakMemoryImpl.h"
 #include "koila/Analysis/BatchAnalysis.h"
 #include "koila/Analysis/ControlFlow.h"
-#include "koila/Device/CpuIsa.h"
+#include "koila/Analysis/Target.h"
 #include "koila/Dialect/Koila/IR/DType.h"
 #include "koila/Dialect/Koila/IR/LossOps.h"
 #include "koila/Dialect/Koila/IR/ObjectOps.h"
 #include "llvm/ADT/SetVector.h"
 #include "llvm/ADT/StringExtras.h"
-#include <unistd.h>
 
 using namespace mlir;
 using namespace koila;
@@ -45,16 +44,23 @@ PeakMemoryAnalysis::Impl::Impl(const Impl &general, const SymbolMap &fixed)
 }
 
 void PeakMemoryAnalysis::Impl::initialize() {
-  target.threads = options.threads > 0 ? options.threads : getDefaultThreads();
-  target.isa = options.isa.empty() ? getCpuIsa() : options.isa;
   if (options.torch.empty())
     options.torch = kTorchVersion.str();
-  // A machine that is only named has caches of unknown size.
-  if (options.isa.empty()) {
-    target.l1Bytes = std::max<long>(sysconf(_SC_LEVEL1_DCACHE_SIZE), 0);
-    target.l2Bytes = std::max<long>(sysconf(_SC_LEVEL2_CACHE_SIZE), 0);
+  if (general) {
+    models = general->models;
+    target = general->target;
+  } else if (TargetAttr machine = getTarget(function, options)) {
+    device = machine.getDevice();
+    target = {machine.getThreads(), machine.getIsa().str(),
+              machine.getL1Bytes(), machine.getL2Bytes()};
+    models = KernelLibraries::find(device, function);
   }
-  if (!dims.isValid())
+  if (models) {
+    device = models->getName();
+    target.leaves = models->getLeaves();
+    target.profile = models->getProfile();
+  }
+  if (!dims.isValid() || !models)
     return;
   // Lifetimes are intervals of one list of operations.
   hasOneBlock = !function->getRegion(0).empty();
@@ -504,7 +510,7 @@ PeakMemoryAnalysis::PeakMemoryAnalysis(Operation *function,
 PeakMemoryAnalysis::~PeakMemoryAnalysis() = default;
 
 bool PeakMemoryAnalysis::isValid() const {
-  return impl->dims.isValid() && impl->hasOneBlock;
+  return impl->dims.isValid() && impl->models && impl->hasOneBlock;
 }
 
 PeakMemoryAnalysis::Impl &
@@ -636,6 +642,48 @@ void PeakMemoryAnalysis::fillCurve(const llvm::StringMap<int64_t> &symbols,
     report.maxBatch = findMaxBatch(peak, *impl->options.budgetBytes);
 }
 
+std::optional<std::vector<MemoryEvent>>
+PeakMemoryAnalysis::listEvents(std::string &missing,
+                               const llvm::StringMap<int64_t> &symbols) const {
+  Impl &at = select(symbols);
+  EventLog log;
+  Impl::Run run = at.start(symbols);
+  run.detailed = true;
+  run.log = &log;
+  at.execute(run);
+  missing = run.missing;
+  if (!missing.empty())
+    return std::nullopt;
+  // Doubts of a report that are of no single operation are of all events.
+  auto isDoubtful = [](const auto &entry) {
+    return entry.second.getTrust() != Trust::Exact;
+  };
+  if (report(symbols).inexact.size() >
+      static_cast<size_t>(llvm::count_if(run.doubts, isDoubtful)))
+    log.doubtFrom(0);
+  llvm::DenseMap<Operation *, std::pair<std::string, SourcePlace>> known;
+  std::vector<MemoryEvent> events;
+  events.reserve(log.getEvents().size());
+  for (const EventLog::Event &event : log.getEvents()) {
+    auto [found, isNew] = known.try_emplace(event.op);
+    auto &[name, place] = found->second;
+    if (isNew && event.op) {
+      name = getOperatorName(*event.op);
+      place = getSourcePlace(event.op->getLoc());
+    } else if (isNew) {
+      name = (at.options.optimizer->getName() + ".step()").str();
+    }
+    // Some doubts came up after the event.
+    auto doubts = run.doubts.find(event.op);
+    bool isExact =
+        event.isExact && (event.isFree || doubts == run.doubts.end());
+    events.push_back({event.isFree, event.id, event.bytes,
+                      name + (event.isBackward ? " (backward)" : ""), place,
+                      isExact});
+  }
+  return events;
+}
+
 /// The function's name behind those of the modules around it.
 static std::string getPath(Operation *function) {
   std::string path;
@@ -653,6 +701,7 @@ PeakMemoryAnalysis::report(const llvm::StringMap<int64_t> &symbols) const {
   if (isa<FunctionOpInterface>(at.function))
     report.function = getPath(impl->function);
   report.mode = impl->options.mode;
+  report.device = at.device;
   report.threads = at.target.threads;
   report.isa = at.target.isa;
   report.torch = at.options.torch;

@@ -3,10 +3,12 @@
 #ifndef KOILA_ANALYSIS_PEAKMEMORY_PEAKMEMORYIMPL_H
 #define KOILA_ANALYSIS_PEAKMEMORY_PEAKMEMORYIMPL_H
 
+#include "EventLog.h"
 #include "koila/Analysis/DimAnalysis.h"
 #include "koila/Analysis/PeakMemory.h"
 #include "koila/Analysis/RequiresGradAnalysis.h"
 #include "koila/Dialect/Koila/IR/Koila.h"
+#include "koila/KernelModels/KernelModel.h"
 #include "mlir/Interfaces/LoopLikeInterface.h"
 #include "llvm/ADT/MapVector.h"
 #include "llvm/ADT/PointerIntPair.h"
@@ -80,6 +82,9 @@ struct PeakMemoryAnalysis::Impl {
 
     /// Whether the run notes the timeline and what is not exact.
     bool detailed = false;
+    /// Where the run notes its allocations; null: nowhere. Then each iteration
+    /// of a loop runs.
+    EventLog *log = nullptr;
     /// Stop here and keep what is live.
     std::optional<uint64_t> stopAt;
     bool stopped = false;
@@ -274,6 +279,8 @@ struct PeakMemoryAnalysis::Impl {
   /// Frees what only `record` keeps.
   void release(Run::Record &record, mlir::Operation &op, Run &run) const;
   void freeStorage(const Storage *entry, mlir::Operation &op, Run &run) const;
+  /// `entry` has `bytes` now.
+  static void setLive(const Storage *entry, int64_t bytes, Run &run);
 
   // A run over byte counts.
   std::optional<int64_t> evaluate(DimExpr expr, Run &run) const;
@@ -321,6 +328,10 @@ struct PeakMemoryAnalysis::Impl {
   /// on without any.
   llvm::SmallVector<mlir::Region *, 2> getAlternatives(mlir::Operation &op,
                                                        Run &run) const;
+  /// Notes the events of a kernel, `most` bytes at its worst moment.
+  void logKernel(mlir::Operation &op, const AllocationTrace &trace,
+                 int64_t most, Run &run,
+                 llvm::ArrayRef<const Storage *> outside = {}) const;
   /// Each branch from the same start; the larger peak counts.
   void runBranches(mlir::Operation &op, Run &run) const;
   /// The symbols on which sizes, and those on which inner bounds of a loop's
@@ -390,6 +401,10 @@ struct PeakMemoryAnalysis::Impl {
                   *late = nullptr;
   std::string batchSymbol;
   WorkspaceTarget target;
+  /// Whose kernels run, and their models: null if there are none, which has
+  /// been said.
+  llvm::StringRef device;
+  const KernelLibrary *models = nullptr;
   /// Null where a caller has them.
   std::unique_ptr<DimAnalysis> ownDims;
   const DimAnalysis &dims;

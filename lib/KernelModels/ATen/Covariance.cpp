@@ -98,6 +98,8 @@ static void describeCovariance(WorkspaceRule &rule, SavedRule *saved) {
   if (isa<CorrcoefOp>(op))
     result = normalize(steps, result);
   steps.finish(result);
+  // The order of its blocks is not known.
+  rule.setTransient(rule.getTransient());
 }
 
 void rules::describeCovarianceWorkspace(WorkspaceRule &rule) {

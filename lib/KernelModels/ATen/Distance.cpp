@@ -89,7 +89,7 @@ static int64_t copyExpanded(OpReplay &steps, const ConcreteTensor &tensor,
   expanded.dims.assign(leading.begin(), leading.end());
   llvm::append_range(expanded.dims, ArrayRef(tensor.dims).take_back(2));
   if (expanded.numElements() == tensor.numElements()) {
-    steps.makeContiguous(tensor);
+    allocateContiguous(steps, tensor);
     return getCopyBytes(tensor);
   }
   steps.allocate(expanded);
@@ -298,7 +298,7 @@ static void describePdist(WorkspaceRule &rule, Tensors of) {
   if (!result)
     return rule.setInexact("a shape of the operator is unknown");
   OpReplay steps(rule);
-  steps.makeContiguous(of.front());
+  allocateContiguous(steps, of.front());
   steps.allocate(*result);
   steps.finish(result->numBytes());
 }

@@ -23,6 +23,10 @@ namespace {
 /// it multiplies, none where it is elementwise, and what comes of it.
 struct PairProduct {
   MatmulCopies copies;
+  /// Of the operands as they are multiplied: copies in rows, or casts.
+  int64_t leftCopy = 0, rightCopy = 0;
+  /// Whether the operand on the right is the first factor.
+  bool isSwapped = false;
   Factor left, right;
   Factor result;
 };
@@ -80,10 +84,13 @@ static std::optional<PairProduct>
 multiplyElements(WorkspaceRule &rule, const Factor &left, const Factor &right) {
   PairProduct product;
   auto result = rule.tensor(rule.getOp()->getResult(0));
-  for (const Factor &factor : {left, right})
-    if (result)
-      product.copies.bytes += kernels::getCastBytes(
-          ConcreteTensor{factor.dims, factor.type}, result->elementType);
+  auto getCast = [&](const Factor &factor) -> int64_t {
+    return result ? kernels::getCastBytes({factor.dims, factor.type},
+                                          result->elementType)
+                  : 0;
+  };
+  product.leftCopy = getCast(left);
+  product.rightCopy = getCast(right);
   MLIRContext *context = rule.getOp()->getContext();
   auto toExprs = [&](ArrayRef<int64_t> numbers) {
     return llvm::map_to_vector(numbers, [&](int64_t number) {
@@ -150,11 +157,9 @@ static std::optional<PairProduct> multiply(WorkspaceRule &rule, Factor left,
   MatmulCopies &copies = product.copies;
   if (isSwapped)
     std::swap(left, right);
-  Factor lhs = group(left, {both, onlyLeft, sums}, copies.left);
-  Factor rhs = group(right, {both, sums, onlyRight}, copies.right);
-  copies.bytes = copies.left + copies.right + getBmmBytes(rule, lhs, rhs);
-  product.left = lhs;
-  product.right = rhs;
+  product.left = group(left, {both, onlyLeft, sums}, copies.left);
+  product.right = group(right, {both, sums, onlyRight}, copies.right);
+  product.isSwapped = isSwapped;
   product.result = {SmallVector<int64_t>(rank, 1),
                     SmallVector<int64_t>(rank, 1), left.type};
   int64_t stride = 1;
@@ -167,6 +172,8 @@ static std::optional<PairProduct> multiply(WorkspaceRule &rule, Factor left,
     }
   if (isSwapped)
     std::swap(copies.left, copies.right);
+  product.leftCopy = copies.left;
+  product.rightCopy = copies.right;
   return product;
 }
 
@@ -291,12 +298,53 @@ static std::optional<PairProduct> multiply(WorkspaceRule &rule,
   if (!product)
     return std::nullopt;
   MatmulCopies &copies = product->copies;
-  copies.bytes += sums.left + sums.right;
   if (copies.left == 0)
     copies.left = sums.left;
   if (copies.right == 0)
     copies.right = sums.right;
   return product;
+}
+
+namespace {
+/// What is read in the place of the operands, and the product.
+struct PairBlocks {
+  AllocationTrace::Block left, right, result;
+};
+} // namespace
+
+/// Leaves the product, and what is kept of that which is read.
+static PairBlocks allocatePair(AllocationTrace &trace, WorkspaceRule &rule,
+                               const PairProduct &product, const Sums &sums,
+                               bool keepsLeft = false,
+                               bool keepsRight = false) {
+  PairBlocks blocks;
+  auto leftSum = trace.allocate(sums.left);
+  auto rightSum = trace.allocate(sums.right);
+  auto allocateCopy = [&](bool isLeft) {
+    (isLeft ? blocks.left : blocks.right) =
+        trace.allocate(isLeft ? product.leftCopy : product.rightCopy);
+  };
+  allocateCopy(/*isLeft=*/!product.isSwapped);
+  allocateCopy(/*isLeft=*/product.isSwapped);
+  blocks.result = trace.allocate(product.result.numBytes());
+  if (!product.left.dims.empty())
+    allocateBmm(trace, rule, product.left, product.right);
+  auto copies = {product.isSwapped ? blocks.left : blocks.right,
+                 product.isSwapped ? blocks.right : blocks.left};
+  if (blocks.left.isEmpty())
+    blocks.left = leftSum;
+  if (blocks.right.isEmpty())
+    blocks.right = rightSum;
+  auto free = [&](AllocationTrace::Block block) {
+    bool isKept = (keepsLeft && block == blocks.left) ||
+                  (keepsRight && block == blocks.right);
+    if (!isKept)
+      trace.free(block);
+  };
+  llvm::for_each(copies, free);
+  free(rightSum);
+  free(leftSum);
+  return blocks;
 }
 
 static SmallVector<int64_t> countOperands(ArrayRef<Factor> factors) {
@@ -370,31 +418,41 @@ static void describeChain(WorkspaceRule &rule, const Operands &operands,
   auto steps = getSteps(rule, operands);
   if (!steps)
     return;
-  kernels::AllocationTrace trace;
+  AllocationTrace trace;
+  AllocationTrace::Block before;
+  SmallVector<AllocationTrace::Block> kept;
   for (auto [index, step] : llvm::enumerate(*steps)) {
-    const MatmulCopies &copies = step.product.copies;
-    int64_t copied = copies.left + copies.right;
-    trace.allocate(copied);
-    trace.allocate(step.product.result.numBytes());
-    trace.allocateTemporary(copies.bytes - copied);
-    trace.free(copied + step.before - step.kept);
+    PairBlocks made = allocatePair(trace, rule, step.product, step.sums,
+                                   /*keepsLeft=*/step.isRightTrained,
+                                   /*keepsRight=*/step.isLeftTrained);
+    bool keepsBefore = step.isRightTrained && made.left.isEmpty();
+    if (step.isRightTrained)
+      kept.push_back(keepsBefore ? before : made.left);
+    if (step.isLeftTrained)
+      kept.push_back(made.right);
+    if (!keepsBefore)
+      trace.free(before);
+    before = made.result;
     if (!saved)
       continue;
-    saved->keep(step.kept);
-    if (step.isRightTrained && copies.left == 0 && index == 0)
+    if (step.isRightTrained && made.left.isEmpty() && index == 0)
       saved->save(op.getTensors().front());
-    if (step.isLeftTrained && copies.right == 0)
+    if (step.isLeftTrained && made.right.isEmpty())
       saved->save(op.getTensors()[index + 1]);
   }
-  rule.setTransient(trace.getPeak() - steps->back().product.result.numBytes());
+  rule.setTrace(trace, steps->back().product.result.numBytes());
+  if (saved)
+    blas::keepBlocks(*saved, trace, kept);
 }
 
-/// None where what the product of two tensors copies is not known.
+/// Of two tensors; what is summed before is told to `sums`. None where what the
+/// product copies is not known.
 static std::optional<PairProduct> getProduct(WorkspaceRule &rule,
-                                             const Operands &operands) {
+                                             const Operands &operands,
+                                             std::optional<Sums> &sums) {
   Factor left = operands.factors[0], right = operands.factors[1];
   SmallVector<int64_t> counts = countOperands(operands.factors);
-  auto sums = getSums(rule, left, right, operands.resultRank, counts);
+  sums = getSums(rule, left, right, operands.resultRank, counts);
   return sums ? multiply(rule, left, right, *sums) : std::nullopt;
 }
 
@@ -408,8 +466,10 @@ static void describeOne(WorkspaceRule &rule, const Operands &operands) {
     return;
   if (factor.type != result->elementType)
     return rule.setInexact("a sum in another element type");
-  rule.setTransient(kernels::getPartialBytes(
+  AllocationTrace trace;
+  trace.allocateTemporary(kernels::getPartialBytes(
       rule, ConcreteTensor{factor.dims, factor.type}, *result));
+  rule.setTrace(std::move(trace));
 }
 
 void rules::describeEinsumWorkspace(WorkspaceRule &rule) {
@@ -420,8 +480,13 @@ void rules::describeEinsumWorkspace(WorkspaceRule &rule) {
     return describeOne(rule, *operands);
   if (operands->factors.size() > 2)
     return describeChain(rule, *operands);
-  if (auto product = getProduct(rule, *operands))
-    rule.setTransient(product->copies.bytes);
+  std::optional<Sums> sums;
+  auto product = getProduct(rule, *operands, sums);
+  if (!product)
+    return;
+  AllocationTrace trace;
+  allocatePair(trace, rule, *product, *sums);
+  rule.setTrace(std::move(trace));
 }
 
 void rules::describeEinsumSaved(SavedRule &rule) {
@@ -434,7 +499,8 @@ void rules::describeEinsumSaved(SavedRule &rule) {
     return;
   if (op.getTensors().size() > 2)
     return describeChain(rule, *operands, &rule);
-  if (auto product = getProduct(rule, *operands))
+  std::optional<Sums> sums;
+  if (auto product = getProduct(rule, *operands, sums))
     blas::saveFactors(rule, op.getTensors()[0], product->copies);
 }
 

@@ -23,33 +23,39 @@ static void describeWhere(WorkspaceRule &rule, int64_t numbers, Value tensor) {
   auto operand = rule.tensor(tensor);
   if (!result || (tensor && !operand))
     return rule.setInexact("a shape of the operator is unknown");
-  int64_t bytes = numbers * getElementBytes(result->elementType);
+  AllocationTrace trace;
+  SmallVector<AllocationTrace::Block, 2> blocks;
+  for (int64_t number = 0; number < numbers; ++number)
+    blocks.push_back(trace.allocate(getElementBytes(result->elementType)));
   if (operand)
-    bytes += getCastBytes(*operand, result->elementType);
-  rule.setTransient(bytes);
+    blocks.push_back(
+        trace.allocate(getCastBytes(*operand, result->elementType)));
+  trace.allocate(result->numBytes());
+  for (AllocationTrace::Block block : llvm::reverse(blocks))
+    trace.free(block);
+  rule.setTrace(std::move(trace), result->numBytes());
 }
 
 /// isinf is abs(self) == inf; isfinite is that and self == self.
 static void describeQuery(WorkspaceRule &rule, const ConcreteTensor &input,
                           bool finite) {
-  int64_t answer = input.numElements();
   // Integers are not asked.
   if (isa<IntegerType>(input.elementType))
     return;
   if (!isa<FloatType>(input.elementType))
     return rule.setInexact("a query of complex numbers");
-  AllocationTrace trace;
-  int64_t temporary = input.numBytes();
-  trace.allocate(temporary);
-  trace.allocate(answer);
-  trace.allocateTemporary(getFloatBytes(input.elementType));
+  OpReplay steps(rule);
+  MadeTensor size = steps.allocate(input);
+  MadeTensor answer =
+      steps.compute(size, Elementwise::Bool, OpReplay::Number::Float);
   if (finite) {
-    temporary += 2 * answer;
-    trace.allocate(answer);
-    trace.allocate(answer);
+    MadeTensor isNumber = steps.compute({input, input}, Elementwise::Bool);
+    MadeTensor both = steps.compute({isNumber, answer});
+    steps.free({isNumber, answer});
+    answer = both;
   }
-  trace.free(temporary);
-  rule.setTransient(trace.getTransient());
+  steps.free(size);
+  steps.finish(answer.numBytes());
 }
 
 /// A tensor for the noise. In training it is drawn, and rows are read; else the
@@ -57,21 +63,25 @@ static void describeQuery(WorkspaceRule &rule, const ConcreteTensor &input,
 /// native/Activation.cpp.
 static void describeRrelu(WorkspaceRule &rule, const ConcreteTensor &input) {
   Operation *op = rule.getOp();
-  if (cast<RreluOp>(op).getTraining())
-    return rule.setTransient(input.numBytes() + getCopyBytes(input) +
-                             getBlockBytes(input));
+  OpReplay steps(rule);
+  MadeTensor noise = steps.allocate(input), result = steps.allocate(input);
+  if (cast<RreluOp>(op).getTraining()) {
+    steps.AllocationTrace::free(allocateContiguous(steps, input));
+    steps.free(noise);
+    return steps.finish(result.numBytes());
+  }
   auto lower = dyn_cast_or_null<TypedAttr>(op->getAttr("lower"));
   auto upper = dyn_cast_or_null<TypedAttr>(op->getAttr("upper"));
   if (!lower || !upper || lower.getType().isInteger(1) ||
       upper.getType().isInteger(1))
     return rule.setInexact("the slopes of rrelu are computed");
-  OpReplay steps(rule);
-  steps.allocate(input.numBytes());
-  ConcreteTensor least = steps.allocate({{}, lower.getType()});
-  ConcreteTensor most = steps.allocate({{}, upper.getType()});
-  ConcreteTensor sum = steps.compute({least, most});
-  steps.compute(sum, Elementwise::Float, OpReplay::Number::Integer);
-  steps.finish(0);
+  MadeTensor least = steps.allocate({{}, lower.getType()});
+  MadeTensor most = steps.allocate({{}, upper.getType()});
+  MadeTensor sum = steps.compute({least, most});
+  MadeTensor slope =
+      steps.compute(sum, Elementwise::Float, OpReplay::Number::Integer);
+  steps.free({sum, slope, most, least, noise});
+  steps.finish(result.numBytes());
 }
 
 /// |self - other| <= atol + |rtol * other|, where that is finite, or equal.
@@ -124,8 +134,10 @@ void rules::describeComposedWorkspace(WorkspaceRule &rule) {
       })
       // A buffer as large as the result, and rows.
       .Case<LogSigmoidOp>([&](auto) {
-        rule.setTransient(input->numBytes() + getCopyBytes(*input) +
-                          getBlockBytes(*input));
+        AllocationTrace trace;
+        trace.allocate(input->numBytes());
+        allocateContiguous(trace, *input);
+        rule.setTrace(std::move(trace), 0);
       })
       .Case<RreluOp>([&](auto) { describeRrelu(rule, *input); })
       .Case<IscloseOp>([&](auto isclose) { describeIsclose(rule, isclose); })
@@ -134,8 +146,13 @@ void rules::describeComposedWorkspace(WorkspaceRule &rule) {
         auto result = rule.tensor(op->getResult(0));
         if (!result)
           return rule.setInexact("a shape of the operator is unknown");
-        rule.setTransient(getCastBytes(*input, result->elementType) +
-                          getFloatBytes(result->elementType));
+        OpReplay steps(rule);
+        Type number = Float64Type::get(op->getContext());
+        AllocationTrace::Block block = allocateNumber(steps, number);
+        TensorIteration{{*input, getNumber(number)}, result->elementType}
+            .replay(steps);
+        steps.AllocationTrace::free(block);
+        steps.finish(0);
       })
       .Case<IsinfOp>([&](auto) { describeQuery(rule, *input, false); })
       .Case<IsfiniteOp>([&](auto) { describeQuery(rule, *input, true); })

@@ -88,11 +88,11 @@ static std::optional<Bags> getBags(WorkspaceRule &rule, OpT op,
 /// make_offset2bag: ones at the offsets, less one, summed up.
 static void makePlaces(AllocationTrace &steps, const Bags &of) {
   int64_t bytes = of.countIndices(of.indices + 1);
-  steps.allocate(bytes);
+  AllocationTrace::Block marks = steps.allocate(bytes);
   steps.allocateTemporary(of.countIndices(of.bags));
-  steps.allocateTemporary(getIntegerBytes(of.indexType));
+  allocateInteger(steps, of.indexType);
   steps.allocate(bytes);
-  steps.free(bytes);
+  steps.free(marks);
 }
 
 static void describe(WorkspaceRule &rule, const Bags &of) {
@@ -108,14 +108,21 @@ static void describe(WorkspaceRule &rule, const Bags &of) {
     steps.allocateTemporary(number);
   }
   // make_max_indices: like the sizes, then as large as the rows.
+  AllocationTrace::Block small;
   if (of.mode == Bags::Max && of.columns > 1)
-    steps.allocateTemporary(of.countIndices(of.bags) + of.getMaximaBytes());
+    small = steps.allocate(of.countIndices(of.bags));
   steps.allocate(of.getMaximaBytes());
+  steps.free(small);
   // apply_bag_size: ones, the larger of both, and that as a divisor.
-  if (of.mode == Bags::Mean)
-    steps.allocateTemporary(2 * of.countIndices(of.bags) +
-                            of.bags * getElementBytes(of.type));
-  rule.setTransient(steps.getTransient());
+  if (of.mode == Bags::Mean) {
+    AllocationTrace::Block ones = steps.allocate(of.countIndices(of.bags));
+    AllocationTrace::Block larger = steps.allocate(of.countIndices(of.bags));
+    AllocationTrace::Block divisor =
+        steps.allocate(of.bags * getElementBytes(of.type));
+    for (AllocationTrace::Block block : {larger, ones, divisor})
+      steps.free(block);
+  }
+  rule.setTrace(std::move(steps));
   Operation *op = rule.getOp();
   rule.setStorageBytes(op->getResult(1), of.getPlaceBytes());
   rule.setStorageBytes(op->getResult(2), of.countIndices(of.offsets));

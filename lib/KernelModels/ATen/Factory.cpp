@@ -61,7 +61,7 @@ static void describeMultinomial(WorkspaceRule &rule, MultinomialOp op) {
   steps.allocate(*result);
   if (op.getReplacement() && draws != 1) {
     Type sum = isHalf(type) ? Float32Type::get(type.getContext()) : type;
-    steps.allocate({{weights->dims.back()}, sum});
+    steps.free(steps.allocate({{weights->dims.back()}, sum}));
     return steps.finish(result->numBytes());
   }
   ConcreteTensor extreme{{}, type};
@@ -88,6 +88,8 @@ static void describeMultinomial(WorkspaceRule &rule, MultinomialOp op) {
   if (draws != 1)
     steps.allocate(countBytes(*result, type));
   steps.finish(result->numBytes());
+  // Only the most there is of it has been looked at.
+  rule.setTransient(rule.getTransient());
 }
 
 void rules::describeRandomWorkspace(WorkspaceRule &rule) {

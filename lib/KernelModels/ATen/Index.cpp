@@ -5,8 +5,9 @@
 //===----------------------------------------------------------------------===//
 
 #include "../WorkspaceRules.h"
-#include "AllocationTrace.h"
 #include "Embedding.h"
+#include "OpReplay.h"
+#include "Reduction.h"
 #include "koila/Dialect/Koila/IR/Elementwise.h"
 #include "koila/Dialect/Koila/IR/IndexOps.h"
 #include "llvm/ADT/TypeSwitch.h"
@@ -24,16 +25,22 @@ static int64_t getIndexBytes(const ConcreteTensor &index) {
                       IntegerType::get(index.elementType.getContext(), 64));
 }
 
-/// Rows are read by a contiguous vector of indices.
+/// Rows are read by a contiguous vector of indices: other indices are made one
+/// first, and index_select copies what still is not contiguous. Source:
+/// embedding in native/Embedding.cpp.
 static void describeRows(WorkspaceRule &rule, Value indices) {
   auto index = rule.tensor(indices);
   auto result = rule.tensor(rule.getOp()->getResult(0));
   if (!index || !result)
     return rule.setInexact(kUnknown);
   AllocationTrace trace;
-  trace.makeContiguous(*index);
-  trace.allocate(result->numBytes());
-  rule.setTransient(trace.getPeak() - result->numBytes());
+  if (getFlatCopyBytes(*index) > 0) {
+    allocateContiguous(trace, *index);
+    trace.allocate(result->numBytes());
+    return rule.setTrace(std::move(trace), result->numBytes());
+  }
+  trace.allocate(getCopyBytes(*index));
+  rule.setTrace(std::move(trace), 0);
 }
 
 /// index_select along dim 1 copies what is strided into rows.
@@ -43,12 +50,12 @@ static void describeSelect(WorkspaceRule &rule, IndexSelectOp op) {
   if (!self || !index)
     return rule.setInexact(kUnknown);
   AllocationTrace trace;
-  trace.makeContiguous(*index);
+  allocateContiguous(trace, *index);
   int64_t rank = self->dims.size(), dim = op.getDim();
   dim += dim < 0 ? rank : 0;
   if (rank > 1 && dim == 1 && index->numElements() > 0)
-    trace.makeContiguous(*self);
-  rule.setTransient(trace.getPeak());
+    allocateContiguous(trace, *self);
+  rule.setTrace(std::move(trace), 0);
 }
 
 /// Whether `index` is a column that names whole rows, for which there are other
@@ -82,6 +89,17 @@ static int64_t getFloatsBytes(const ConcreteTensor &tensor) {
              : 0;
 }
 
+/// Indices as int64, and then elements as float32.
+static void describeCasts(WorkspaceRule &rule, int64_t indices,
+                          int64_t floats) {
+  AllocationTrace trace;
+  AllocationTrace::Block cast = trace.allocate(indices);
+  AllocationTrace::Block wide = trace.allocate(floats);
+  trace.free(cast);
+  trace.free(wide);
+  rule.setTrace(std::move(trace));
+}
+
 /// Half types are read by way of float32, but not where rows are.
 static void describeGather(WorkspaceRule &rule, GatherOp op) {
   auto index = rule.tensor(op.getIndex()), self = rule.tensor(op.getSelf());
@@ -97,7 +115,7 @@ static void describeGather(WorkspaceRule &rule, GatherOp op) {
       return rule.setInexact(kNoStrides);
     floats = *isOfRows ? 0 : floats;
   }
-  rule.setTransient(getIndexBytes(*index) + floats);
+  describeCasts(rule, getIndexBytes(*index), floats);
 }
 
 /// Half types are written as float32: what is written is cast, or each thread
@@ -127,7 +145,9 @@ static void describeScatter(WorkspaceRule &rule, Value written, int64_t dim,
     if (columns >= kFewColumns)
       floats = rule.getTarget().threads * columns * 4;
   }
-  rule.setTransient(std::max(block, bytes + floats));
+  if (block > 0)
+    return rule.setTransient(std::max(block, bytes + floats));
+  describeCasts(rule, bytes, floats);
 }
 
 /// gather by the indices modulo the extent. Without a dim, of all elements.
@@ -152,39 +172,65 @@ static void describeTakeAlong(WorkspaceRule &rule, TakeAlongDimOp op) {
     isOfRows &= index->contiguous;
   }
   int64_t inside = isOfRows ? 0 : getFloatsBytes(*result);
-  AllocationTrace trace;
-  if (op.getDim()) {
-    trace.allocate(countBytes(*result, index->elementType));
-    trace.allocateTemporary(getIntegerBytes(index->elementType));
-  }
-  trace.allocate(result->numBytes());
-  trace.allocateTemporary(inside);
-  rule.setTransient(trace.getPeak() - result->numBytes());
+  OpReplay steps(rule);
+  MadeTensor wrapped;
+  if (op.getDim())
+    wrapped =
+        steps.compute({{result->dims, index->elementType}},
+                      OpReplay::Result::Common, OpReplay::Number::Integer);
+  steps.allocate(*result);
+  steps.allocateTemporary(inside);
+  steps.free(wrapped);
+  steps.finish(result->numBytes());
 }
 
-/// The bytes of what stands for the indices: casts to int64, of indices that
-/// broadcast first, and the places where a mask is true, of which data decide
-/// how many there are. False if a shape is unknown.
-static bool sumIndexBytes(WorkspaceRule &rule, ValueRange indices,
-                          int64_t &bytes) {
+namespace {
+/// What stands for the indices.
+struct IndexBlocks {
+  /// Bytes of one cast to int64, of indices that broadcast first, and how many
+  /// there are.
+  int64_t cast = 0, casts = 0;
+  /// The places where masks are true, of which data decide how many there are.
+  int64_t places = 0;
+
+  int64_t getBytes() const { return casts * cast + places; }
+  /// Before `result`; masks are not itemized.
+  void describe(WorkspaceRule &rule, int64_t result) const {
+    if (places > 0)
+      return rule.setTransient(getBytes());
+    AllocationTrace trace;
+    SmallVector<AllocationTrace::Block> made;
+    for (int64_t index = 0; index < casts; ++index)
+      made.push_back(trace.allocate(cast));
+    trace.allocate(result);
+    for (AllocationTrace::Block block : made)
+      trace.free(block);
+    rule.setTrace(std::move(trace), result);
+  }
+};
+} // namespace
+
+/// None if a shape is unknown.
+static std::optional<IndexBlocks> countIndexBlocks(WorkspaceRule &rule,
+                                                   ValueRange indices) {
   constexpr int64_t kPlace = 8;
   SmallVector<int64_t> dims;
-  int64_t casts = 0, places = 0;
+  IndexBlocks blocks;
   bool selects = false;
   for (Value value : indices) {
     auto index = rule.tensor(value);
     if (!index) {
       rule.setInexact(kUnknown);
-      return false;
+      return std::nullopt;
     }
     SmallVector<int64_t> extents = index->dims;
     if (index->elementType.getIntOrFloatBitWidth() <= 8) {
       selects = true;
-      places += index->numElements() * kPlace *
-                static_cast<int64_t>(index->dims.size());
+      blocks.places += index->numElements() * kPlace *
+                       static_cast<int64_t>(index->dims.size());
       extents = {index->numElements()};
     } else {
-      casts += !index->elementType.isInteger(64);
+      blocks.casts += !index->elementType.isInteger(64);
     }
     if (dims.size() < extents.size())
       dims.insert(dims.begin(), extents.size() - dims.size(), 1);
@@ -194,13 +240,12 @@ static bool sumIndexBytes(WorkspaceRule &rule, ValueRange indices,
              : selects && other != 1 ? std::max(mine, other)
                                      : mine;
   }
-  bytes = casts * kPlace;
+  blocks.cast = kPlace;
   for (int64_t extent : dims)
-    bytes *= extent;
-  bytes += places;
+    blocks.cast *= extent;
   if (selects)
     rule.setBound("how many elements a mask selects is decided by data");
-  return true;
+  return blocks;
 }
 
 bool indexing::describeSelection(WorkspaceRule &rule, ValueRange indices,
@@ -209,13 +254,18 @@ bool indexing::describeSelection(WorkspaceRule &rule, ValueRange indices,
     auto index = rule.tensor(value);
     return index && index->elementType.getIntOrFloatBitWidth() <= 8;
   };
-  return llvm::any_of(indices, isMask) && sumIndexBytes(rule, indices, bytes);
+  if (llvm::none_of(indices, isMask))
+    return false;
+  auto blocks = countIndexBlocks(rule, indices);
+  bytes = blocks ? blocks->getBytes() : 0;
+  return blocks.has_value();
 }
 
 static void describeIndex(WorkspaceRule &rule, ValueRange indices) {
-  int64_t bytes;
-  if (sumIndexBytes(rule, indices, bytes))
-    rule.setTransient(bytes);
+  auto blocks = countIndexBlocks(rule, indices);
+  auto result = rule.tensor(rule.getOp()->getResult(0));
+  if (blocks && result)
+    blocks->describe(rule, result->numBytes());
 }
 
 /// One number under one mask is masked_fill_.
@@ -228,15 +278,15 @@ static void describeIndexPut(WorkspaceRule &rule, ValueRange indices,
   if (!accumulate && indices.size() == 1 && first &&
       first->elementType.isInteger(1) && written->numElements() == 1)
     return;
-  int64_t bytes;
-  if (!sumIndexBytes(rule, indices, bytes))
+  auto blocks = countIndexBlocks(rule, indices);
+  if (!blocks)
     return;
-  rule.setTransient(bytes);
+  blocks->describe(rule, /*result=*/0);
   bool isCast = llvm::any_of(indices, [&](Value value) {
     auto index = rule.tensor(value);
     return index->elementType.isInteger(32);
   });
-  if (isCast && bytes > 0)
+  if (isCast && blocks->getBytes() > 0)
     rule.setInexact("index_put by indices of another type than int64");
 }
 
@@ -258,8 +308,22 @@ static void describeMaskedSelect(WorkspaceRule &rule, MaskedSelectOp op) {
   trace.allocate(result->numBytes());
   if (!isSerial)
     trace.allocateTemporary(2 * elements * kNumber);
-  rule.setTransient(trace.getPeak() - result->numBytes());
+  rule.setTrace(std::move(trace), result->numBytes());
   rule.setBound("how many elements a mask selects is decided by data");
+}
+
+/// The least and the greatest number are checked before there is a result.
+/// Source: one_hot in native/Onehot.cpp.
+static void describeOneHot(WorkspaceRule &rule, OneHotOp op) {
+  auto self = rule.tensor(op.getSelf()), result = rule.tensor(op.getResult());
+  if (!self || !result)
+    return rule.setInexact(kUnknown);
+  if (self->numElements() == 0)
+    return;
+  AllocationTrace trace;
+  reduction::allocateExtremes(trace, *self);
+  trace.allocate(result->numBytes());
+  rule.setTrace(std::move(trace));
 }
 
 void rules::describeIndexWorkspace(WorkspaceRule &rule) {
@@ -309,7 +373,8 @@ void rules::describeIndexWorkspace(WorkspaceRule &rule) {
           rule.setStorageBytes(nonzero->getResult(0),
                                column->numBytes() * nonzero->getNumResults());
       })
-      .Case<TakeOp, IndexCopyOp, IndexFillScalarOp, IndexFillTensorOp, OneHotOp,
-            DiagOp, NonzeroOp, ArgwhereOp>([](auto) {})
+      .Case<OneHotOp>([&](auto places) { describeOneHot(rule, places); })
+      .Case<TakeOp, IndexCopyOp, IndexFillScalarOp, IndexFillTensorOp, DiagOp,
+            NonzeroOp, ArgwhereOp>([](auto) {})
       .Default([&](Operation *) { describeUnknownWorkspace(rule); });
 }

@@ -1,7 +1,7 @@
 //===- Join.cpp - What joining tensors holds inside -----------------------===//
 
 #include "../WorkspaceRules.h"
-#include "AllocationTrace.h"
+#include "TensorBytes.h"
 #include "koila/Dialect/Koila/IR/IndexOps.h"
 
 using namespace mlir;
@@ -45,13 +45,13 @@ void rules::describeJoinWorkspace(WorkspaceRule &rule) {
   auto result = rule.tensor(op->getResult(0));
   if (!result)
     return rule.setInexact("the shape of the result is unknown");
-  int64_t most = 0;
+  AllocationTrace trace;
   for (Value value : op->getOperands()) {
     auto operand = rule.tensor(value);
     if (!operand)
       return rule.setInexact("the shape of an operand is unknown");
     if (operand->elementType != result->elementType)
-      most = std::max(most, operand->numBytes());
+      trace.allocateTemporary(operand->numBytes());
   }
-  rule.setTransient(most);
+  rule.setTrace(std::move(trace));
 }

@@ -40,17 +40,18 @@ std::optional<Matrices> linalg::getMatrices(WorkspaceRule &rule, Value value) {
   return matrices;
 }
 
-int64_t linalg::getInnerVectorBytes(const WorkspaceRule &rule) {
+SmallVector<int64_t, 2> linalg::getInnerVectorBytes(const WorkspaceRule &rule) {
   Operation *op = rule.getOp();
   auto tensor = rule.tensor(op->getOperand(0));
   if (!isa<LinalgSvdvalsOp>(op) || !rule.wantsGradient(op->getOperand(0)) ||
       !tensor)
-    return 0;
+    return {};
   int64_t rows = tensor->dims.rbegin()[1], columns = tensor->dims.back();
   if (tensor->numElements() == 0)
-    return 0;
-  return tensor->numBytes() / (rows * columns) * std::min(rows, columns) *
-         (rows + columns);
+    return {};
+  int64_t values =
+      tensor->numBytes() / (rows * columns) * std::min(rows, columns);
+  return {values * rows, values * columns};
 }
 
 int64_t linalg::getExponentialBytes(WorkspaceRule &rule,
@@ -71,33 +72,80 @@ int64_t linalg::getExponentialBytes(WorkspaceRule &rule,
 
 /// Whether all pivots are those of rows: compared with two numbers.
 static void checkPivots(AllocationTrace &trace, const Matrices &matrices) {
-  trace.allocateTemporary(matrices.getCheckBytes());
+  for (int64_t check = 0; check < 2; ++check) {
+    auto number = trace.allocate(sizeof(int64_t));
+    auto cast = trace.allocate(sizeof(int32_t));
+    auto fits = trace.allocate(matrices.getRows());
+    trace.free(number);
+    trace.free(cast);
+    trace.allocateTemporary(1);
+    trace.free(fits);
+  }
 }
 
 /// Whether all infos are zero.
 static void checkInfos(AllocationTrace &trace, const Matrices &matrices) {
-  trace.allocateTemporary(1 + matrices.count);
+  auto all = trace.allocate(1);
+  trace.allocateTemporary(matrices.count);
+  trace.free(all);
 }
 
 //===----------------------------------------------------------------------===//
 // Inverses and solutions
 //===----------------------------------------------------------------------===//
 
-/// The matrices are factored, and the factors solved; `copied` are the bytes
-/// of a right side that is no matrix with its columns first.
-static void solve(AllocationTrace &trace, const Matrices &matrices,
-                  int64_t result, int64_t copied, bool checks) {
-  trace.allocate(result);
-  trace.allocate(matrices.getInfoBytes());
-  trace.allocate(matrices.bytes);
-  trace.allocate(matrices.getPivotBytes());
-  trace.allocate(copied);
+namespace {
+/// What a solution is computed with, and the solution.
+struct Solution {
+  AllocationTrace::Block result, factors, pivots, infos;
+};
+} // namespace
+
+/// The factors are solved; `copied` are the bytes of a right side that is no
+/// matrix with its columns first.
+static void solveFactors(AllocationTrace &trace, const Matrices &matrices,
+                         int64_t copied = 0) {
+  auto right = trace.allocate(copied);
   checkPivots(trace, matrices);
-  trace.free(copied + matrices.getPivotBytes() + matrices.bytes);
-  if (checks) {
-    checkInfos(trace, matrices);
-    trace.free(matrices.getInfoBytes());
-  }
+  trace.free(right);
+}
+
+static void freeInfos(AllocationTrace &trace, const Matrices &matrices,
+                      const Solution &made) {
+  checkInfos(trace, matrices);
+  trace.free(made.infos);
+}
+
+/// The matrices are factored, and the factors solved. Source: linalg_inv_ex.
+static Solution invert(AllocationTrace &trace, const Matrices &matrices,
+                       bool keepsInfos) {
+  Solution made;
+  made.result = trace.allocate(matrices.bytes);
+  made.infos = trace.allocate(matrices.getInfoBytes());
+  made.factors = trace.allocate(matrices.bytes);
+  made.pivots = trace.allocate(matrices.getPivotBytes());
+  solveFactors(trace, matrices);
+  trace.free(made.pivots);
+  trace.free(made.factors);
+  if (!keepsInfos)
+    freeInfos(trace, matrices, made);
+  return made;
+}
+
+/// The same of any right side. Source: _linalg_solve_ex.
+static Solution solve(AllocationTrace &trace, const Matrices &matrices,
+                      int64_t result, int64_t copied, bool keepsInfos) {
+  Solution made;
+  made.result = trace.allocate(result);
+  made.factors = trace.allocate(matrices.bytes);
+  made.pivots = trace.allocate(matrices.getPivotBytes());
+  made.infos = trace.allocate(matrices.getInfoBytes());
+  solveFactors(trace, matrices, copied);
+  trace.free(made.factors);
+  trace.free(made.pivots);
+  if (!keepsInfos)
+    freeInfos(trace, matrices, made);
+  return made;
 }
 
 static void describeInverse(WorkspaceRule &rule, bool keepsInfos, bool checks) {
@@ -105,14 +153,14 @@ static void describeInverse(WorkspaceRule &rule, bool keepsInfos, bool checks) {
   if (!matrices)
     return;
   AllocationTrace trace;
-  solve(trace, *matrices, matrices->bytes, 0, !keepsInfos);
+  invert(trace, *matrices, keepsInfos);
   if (keepsInfos && checks)
     checkInfos(trace, *matrices);
-  rule.setTransient(trace.getTransient());
+  rule.setTrace(std::move(trace));
 }
 
-static void describeSolve(WorkspaceRule &rule, Value left, Value right,
-                          bool keepsInfos, bool checks) {
+static void describeSolve(WorkspaceRule &rule, SavedRule *saved, Value left,
+                          Value right, bool keepsInfos, bool checks) {
   auto matrices = getMatrices(rule, left);
   auto other = rule.tensor(right);
   auto result = rule.tensor(rule.getOp()->getResult(0));
@@ -127,11 +175,13 @@ static void describeSolve(WorkspaceRule &rule, Value left, Value right,
   if (isVector && matrices->rows == 1)
     return rule.setInexact("vectors of one element");
   AllocationTrace trace;
-  solve(trace, *matrices, result->numBytes(), isVector ? result->numBytes() : 0,
-        !keepsInfos);
+  Solution made = solve(trace, *matrices, result->numBytes(),
+                        isVector ? result->numBytes() : 0, keepsInfos);
   if (keepsInfos && checks)
     checkInfos(trace, *matrices);
-  rule.setTransient(trace.getTransient());
+  rule.setTrace(trace);
+  if (saved)
+    blas::keepBlocks(*saved, trace, {made.factors, made.pivots});
 }
 
 /// The triangles are taken out of matrices that are one after the other.
@@ -167,7 +217,7 @@ static void describeCholesky(WorkspaceRule &rule, bool keepsInfos,
     checkInfos(trace, *matrices);
   if (!keepsInfos)
     trace.free(matrices->getInfoBytes());
-  rule.setTransient(trace.getTransient());
+  rule.setTrace(std::move(trace));
 }
 
 //===----------------------------------------------------------------------===//
@@ -208,13 +258,14 @@ static void describeCholeskySolve(WorkspaceRule &rule, CholeskySolveOp op) {
   all.bytes = matrices->bytes / matrices->count * all.count;
   AllocationTrace trace;
   trace.allocate(result->numBytes());
-  trace.allocate(all.bytes);
+  auto copy = trace.allocate(all.bytes);
   trace.allocateTemporary(
       getBlockBytes(transposeDims(matrices->tensor, -1, -2)));
-  trace.allocate(all.getInfoBytes());
+  auto infos = trace.allocate(all.getInfoBytes());
   checkInfos(trace, all);
-  trace.free(all.getInfoBytes() + all.bytes);
-  rule.setTransient(trace.getTransient());
+  trace.free(infos);
+  trace.free(copy);
+  rule.setTrace(std::move(trace), result->numBytes());
 }
 
 /// The factors are copied into the result. Source: cholesky_inverse.
@@ -223,11 +274,11 @@ static void describeCholeskyInverse(WorkspaceRule &rule) {
   if (!matrices)
     return;
   AllocationTrace trace;
-  trace.allocate(matrices->getInfoBytes());
+  auto infos = trace.allocate(matrices->getInfoBytes());
   trace.allocate(matrices->bytes);
   checkInfos(trace, *matrices);
-  trace.free(matrices->getInfoBytes());
-  rule.setTransient(trace.getTransient());
+  trace.free(infos);
+  rule.setTrace(std::move(trace));
 }
 
 //===----------------------------------------------------------------------===//
@@ -236,7 +287,7 @@ static void describeCholeskyInverse(WorkspaceRule &rule) {
 
 /// The eigenvectors, which are computed in the place of the matrices, and what
 /// LAPACK asks for. Sources: _linalg_eigh, apply_lapack_eigh; ?syevd.
-static void describeEigh(WorkspaceRule &rule) {
+static void describeEigh(WorkspaceRule &rule, SavedRule *saved) {
   Operation *op = rule.getOp();
   auto matrices = getMatrices(rule, op->getOperand(0));
   if (!matrices)
@@ -248,12 +299,16 @@ static void describeEigh(WorkspaceRule &rule) {
   bool hasVectors = !isOnlyValues || rule.wantsGradient(op->getOperand(0));
   int64_t n = matrices->rows, size = getElementBytes(type);
   AllocationTrace trace;
-  trace.allocate(matrices->bytes);
-  if (!hasVectors)
+  AllocationTrace::Block vectors;
+  if (hasVectors)
+    vectors = trace.allocate(matrices->bytes);
+  trace.allocate(matrices->getRows() * size);
+  if (!hasVectors) {
+    vectors = trace.allocate(matrices->bytes);
     trace.allocateTemporary(
         getBlockBytes(transposeDims(matrices->tensor, -1, -2)));
-  trace.allocate(matrices->getRows() * size);
-  trace.allocate(matrices->getInfoBytes());
+  }
+  auto infos = trace.allocate(matrices->getInfoBytes());
   // The least that ?syevd needs, which it asks for (measured for threads and
   // sizes); the blocks of the reduction without vectors are MKL's, of at most
   // 64 columns.
@@ -265,17 +320,21 @@ static void describeEigh(WorkspaceRule &rule) {
   }
   if (!hasVectors || n == 1)
     places = 1;
-  trace.allocateTemporary(work * size + places * 4);
+  auto numbers = trace.allocate(work * size);
+  trace.allocateTemporary(places * sizeof(int32_t));
+  trace.free(numbers);
   checkInfos(trace, *matrices);
-  trace.free(matrices->getInfoBytes());
+  trace.free(infos);
   if (isOnlyValues)
-    trace.free(matrices->bytes);
-  rule.setTransient(trace.getTransient());
+    trace.free(vectors);
+  rule.setTrace(trace);
+  if (saved && isOnlyValues)
+    blas::keepBlocks(*saved, trace, vectors);
 }
 
 /// A copy of the matrices with their columns first; LAPACK's work is in memory
 /// of its own. Source: _linalg_svd, svd_kernel.
-static void describeSvd(WorkspaceRule &rule) {
+static void describeSvd(WorkspaceRule &rule, SavedRule *saved) {
   Operation *op = rule.getOp();
   auto matrices = getMatrices(rule, op->getOperand(0));
   if (!matrices)
@@ -283,24 +342,33 @@ static void describeSvd(WorkspaceRule &rule) {
   if (isa<ComplexType>(matrices->tensor.elementType))
     return rule.setInexact("singular values of complex numbers");
   AllocationTrace trace;
-  int64_t inner = getInnerVectorBytes(rule);
-  trace.allocate(inner);
-  int64_t results = 0;
+  SmallVector<AllocationTrace::Block> inner;
+  for (int64_t bytes : getInnerVectorBytes(rule))
+    inner.push_back(trace.allocate(bytes));
+  SmallVector<int64_t> results;
   for (Value value : op->getResults()) {
     auto result = rule.tensor(value);
     if (!result)
       return rule.setInexact("the shape of a result is unknown");
-    results += result->numBytes();
+    results.push_back(result->numBytes());
   }
-  trace.allocate(results);
-  trace.allocate(matrices->getInfoBytes());
-  trace.allocate(matrices->bytes);
+  // The values are the last.
+  if (results.size() == 3)
+    std::swap(results[1], results[2]);
+  for (int64_t bytes : results)
+    trace.allocate(bytes);
+  auto infos = trace.allocate(matrices->getInfoBytes());
+  auto copy = trace.allocate(matrices->bytes);
   trace.allocateTemporary(
       getBlockBytes(transposeDims(matrices->tensor, -1, -2)));
-  trace.free(matrices->bytes);
+  trace.free(copy);
   checkInfos(trace, *matrices);
-  trace.free(matrices->getInfoBytes() + inner);
-  rule.setTransient(trace.getTransient());
+  trace.free(infos);
+  for (AllocationTrace::Block block : llvm::reverse(inner))
+    trace.free(block);
+  rule.setTrace(trace);
+  if (saved)
+    blas::keepBlocks(*saved, trace, inner);
 }
 
 /// Written over a copy of the reflectors. Source: linalg_householder_product.
@@ -335,60 +403,125 @@ static void describeExponential(WorkspaceRule &rule) {
 // Determinants
 //===----------------------------------------------------------------------===//
 
+namespace {
+/// Of what determinants are computed.
+struct Permutation {
+  AllocationTrace::Block factors, pivots, infos;
+  /// The product of a diagonal, and the signs of the permutations.
+  AllocationTrace::Block product, signs;
+};
+} // namespace
+
 /// Factors, pivots and infos, and while `products` are alive, the signs of the
 /// permutations: pivots that are not their place, counted as int64.
-static void permute(AllocationTrace &trace, const Matrices &matrices,
-                    int64_t products) {
-  trace.allocate(matrices.bytes + matrices.getPivotBytes() +
-                 matrices.getInfoBytes());
-  trace.allocate(products);
-  int64_t places = 4 * matrices.rows + matrices.getRows();
-  trace.allocate(places);
-  trace.allocate(8 * matrices.count);
-  trace.allocateTemporary(8 * matrices.getRows());
+static Permutation permute(AllocationTrace &trace, const Matrices &matrices,
+                           int64_t products) {
+  Permutation made;
+  made.factors = trace.allocate(matrices.bytes);
+  made.pivots = trace.allocate(matrices.getPivotBytes());
+  made.infos = trace.allocate(matrices.getInfoBytes());
+  made.product = trace.allocate(products);
+  auto places = trace.allocate(sizeof(int32_t) * matrices.rows);
+  auto moved = trace.allocate(matrices.getRows());
+  made.signs = trace.allocate(sizeof(int64_t) * matrices.count);
+  trace.allocateTemporary(sizeof(int64_t) * matrices.getRows());
+  // Three numbers make a sign of a count.
+  for (int64_t number = 0; number < 3; ++number)
+    trace.allocateTemporary(sizeof(int64_t));
+  trace.free(moved);
   trace.free(places);
+  return made;
 }
 
-static void describeDet(WorkspaceRule &rule) {
+static void describeDet(WorkspaceRule &rule, SavedRule *saved) {
   auto matrices = getMatrices(rule, rule.getOp()->getOperand(0));
   auto result = rule.tensor(rule.getOp()->getResult(0));
   if (!matrices || !result)
     return;
   AllocationTrace trace;
-  permute(trace, *matrices, result->numBytes());
+  trace.allocate(result->numBytes());
+  Permutation made = permute(trace, *matrices, result->numBytes());
   trace.allocateTemporary(result->numBytes());
-  rule.setTransient(trace.getPeak());
+  for (AllocationTrace::Block block :
+       {made.signs, made.product, made.infos, made.factors, made.pivots})
+    trace.free(block);
+  rule.setTrace(trace);
+  if (saved)
+    blas::keepBlocks(*saved, trace, {made.factors, made.pivots});
 }
 
 /// What slogdet holds beyond its results.
-static int64_t getSlogdetBytes(const Matrices &matrices) {
+static Permutation allocateSlogdet(AllocationTrace &trace,
+                                   const Matrices &matrices) {
   Type type = matrices.tensor.elementType;
   int64_t size = getElementBytes(type), diagonal = matrices.getRows() * size;
-  AllocationTrace trace;
-  permute(trace, matrices, 0);
+  Permutation made = permute(trace, matrices, 0);
   // Signs along the diagonal, their product, and that by the permutation's.
-  trace.allocateTemporary(diagonal + 2 * matrices.count * size);
-  trace.free(8 * matrices.count);
+  auto signs = trace.allocate(diagonal);
+  auto product = trace.allocate(matrices.count * size);
+  trace.allocateTemporary(matrices.count * size);
+  trace.free(product);
+  trace.free(signs);
+  trace.free(made.signs);
   // Magnitudes; those of complex numbers are complex at first.
-  trace.allocateTemporary(isa<ComplexType>(type) ? diagonal / 2 + diagonal
-                                                 : diagonal);
-  return trace.getPeak();
+  if (isa<ComplexType>(type))
+    trace.lump(diagonal / 2 + diagonal);
+  else
+    trace.allocateTemporary(diagonal);
+  trace.free(made.infos);
+  trace.free(made.factors);
+  trace.free(made.pivots);
+  return made;
 }
 
-static void describeSlogdet(WorkspaceRule &rule) {
-  if (auto matrices = getMatrices(rule, rule.getOp()->getOperand(0)))
-    rule.setTransient(getSlogdetBytes(*matrices));
+static void describeSlogdet(WorkspaceRule &rule, SavedRule *saved) {
+  auto matrices = getMatrices(rule, rule.getOp()->getOperand(0));
+  if (!matrices)
+    return;
+  int64_t results = 0;
+  AllocationTrace trace;
+  for (Value value : rule.getOp()->getResults().take_front(2)) {
+    auto result = rule.tensor(value);
+    if (!result)
+      return rule.setInexact("the shape of a result is unknown");
+    results += result->numBytes();
+    trace.allocate(result->numBytes());
+  }
+  Permutation made = allocateSlogdet(trace, *matrices);
+  rule.setTrace(trace, results);
+  if (saved)
+    blas::keepBlocks(*saved, trace, {made.factors, made.pivots});
 }
 
-/// slogdet, whose results are then put together.
-static void describeLogdet(WorkspaceRule &rule) {
+/// slogdet, whose results are then put together: a NaN where the sign is
+/// negative.
+static void describeLogdet(WorkspaceRule &rule, SavedRule *saved) {
   auto matrices = getMatrices(rule, rule.getOp()->getOperand(0));
   auto result = rule.tensor(rule.getOp()->getResult(0));
   if (!matrices || !result)
     return;
   if (isa<ComplexType>(result->elementType))
     return rule.setInexact("logdet of complex numbers");
-  rule.setTransient(getSlogdetBytes(*matrices) + result->numBytes());
+  int64_t size = getElementBytes(result->elementType);
+  AllocationTrace trace;
+  auto sign = trace.allocate(result->numBytes());
+  auto logarithm = trace.allocate(result->numBytes());
+  Permutation made = allocateSlogdet(trace, *matrices);
+  auto number = trace.allocate(sizeof(double));
+  auto cast = trace.allocate(result->elementType.isF64() ? 0 : size);
+  auto isNegative = trace.allocate(matrices->count);
+  trace.free(number);
+  trace.free(cast);
+  auto nan = trace.allocate(size);
+  trace.allocate(result->numBytes());
+  trace.free(nan);
+  trace.free(isNegative);
+  trace.free(sign);
+  trace.free(logarithm);
+  rule.setTrace(trace);
+  if (saved)
+    blas::keepBlocks(*saved, trace,
+                     {made.factors, made.pivots, sign, isNegative});
 }
 
 //===----------------------------------------------------------------------===//
@@ -405,22 +538,15 @@ static Factor makeContiguous(Factor factor) {
   return factor;
 }
 
-/// Whether the matrices can be multiplied says checkFactors.
-static Factor multiply(WorkspaceRule &rule, AllocationTrace &trace,
-                       const Factor &lhs, const Factor &rhs) {
-  trace.allocate(lhs.numBytes());
-  trace.allocateTemporary(blas::getMatmulCopies(rule, lhs, rhs).bytes);
-  return makeContiguous(lhs);
-}
-
-/// Source: matrix_power_impl.
+/// Whether the matrices can be multiplied says checkFactors. Source:
+/// matrix_power_impl.
 static void raise(WorkspaceRule &rule, AllocationTrace &trace,
                   const Factor &base, int64_t exponent) {
-  Factor square = multiply(rule, trace, base, base);
-  if (exponent == 3) {
-    multiply(rule, trace, square, base);
-    trace.free(base.numBytes());
-  }
+  auto square = blas::allocateMatmul(trace, rule, base, base).result;
+  if (exponent != 3)
+    return;
+  blas::allocateMatmul(trace, rule, makeContiguous(base), base);
+  trace.free(square);
 }
 
 static void describePower(WorkspaceRule &rule, int64_t exponent) {
@@ -440,46 +566,29 @@ static void describePower(WorkspaceRule &rule, int64_t exponent) {
   if (std::abs(exponent) > 3)
     return rule.setInexact("a high power of a matrix");
   AllocationTrace trace;
+  AllocationTrace::Block inverse;
   if (exponent < 0) {
-    solve(trace, *matrices, matrices->bytes, 0, /*checks=*/true);
+    inverse = invert(trace, *matrices, /*keepsInfos=*/false).result;
     // The columns of an inverse are dense.
     base = blas::transpose(makeContiguous(*base));
   }
   raise(rule, trace, *base, std::abs(exponent));
-  trace.free(exponent < 0 ? matrices->bytes : 0);
-  rule.setTransient(trace.getTransient());
+  trace.free(inverse);
+  rule.setTrace(std::move(trace));
 }
 
-/// What autograd keeps beyond operands and results: factors and their pivots,
-/// and vectors that are no results.
-void rules::describeMatrixFunctionSaved(SavedRule &rule) {
-  Operation *op = rule.getOp();
-  // Powers say themselves that they do not know.
-  saveDifferentiated(rule);
-  bool isFactored = isa<LinalgSolveOp, LinalgSolveExOp, LinalgDetOp, DetOp,
-                        LinalgSlogdetOp, SlogdetOp, LogdetOp>(op);
-  if (isFactored || isa<LinalgEigvalshOp>(op)) {
-    auto matrices = getMatrices(rule, op->getOperand(0));
-    if (!matrices)
-      return;
-    rule.keep(matrices->bytes + (isFactored ? matrices->getPivotBytes() : 0));
-    // The sign, and where it is negative.
-    if (isa<LogdetOp>(op))
-      rule.keep(matrices->count *
-                (getElementBytes(matrices->tensor.elementType) + 1));
-  }
-  if (isa<LinalgSvdvalsOp>(op))
-    rule.keep(getInnerVectorBytes(rule));
-}
-
-void rules::describeMatrixFunctionWorkspace(WorkspaceRule &rule) {
+/// `saved`, if there, is told what autograd keeps inside: factors and their
+/// pivots, and vectors that are no results.
+static void describeFunction(WorkspaceRule &rule, SavedRule *saved) {
   llvm::TypeSwitch<Operation *>(rule.getOp())
       .Case<LinalgSolveTriangularOp>(
           [&](auto op) { describeTriangular(rule, op); })
       .Case<CholeskySolveOp>([&](auto op) { describeCholeskySolve(rule, op); })
       .Case<CholeskyInverseOp>([&](auto) { describeCholeskyInverse(rule); })
-      .Case<LinalgEighOp, LinalgEigvalshOp>([&](auto) { describeEigh(rule); })
-      .Case<LinalgSvdOp, LinalgSvdvalsOp>([&](auto) { describeSvd(rule); })
+      .Case<LinalgEighOp, LinalgEigvalshOp>(
+          [&](auto) { describeEigh(rule, saved); })
+      .Case<LinalgSvdOp, LinalgSvdvalsOp>(
+          [&](auto) { describeSvd(rule, saved); })
       .Case<LinalgMatrixExpOp, MatrixExpOp>(
           [&](auto) { describeExponential(rule); })
       .Case<LinalgHouseholderProductOp>([&](auto) { describeReflectors(rule); })
@@ -492,15 +601,49 @@ void rules::describeMatrixFunctionWorkspace(WorkspaceRule &rule) {
       .Case<LinalgCholeskyExOp>(
           [&](auto op) { describeCholesky(rule, true, op.getCheckErrors()); })
       .Case<LinalgSolveOp>([&](auto op) {
-        describeSolve(rule, op.getA(), op.getB(), false, true);
+        describeSolve(rule, saved, op.getA(), op.getB(), false, true);
       })
       .Case<LinalgSolveExOp>([&](auto op) {
-        describeSolve(rule, op.getA(), op.getB(), true, op.getCheckErrors());
+        describeSolve(rule, saved, op.getA(), op.getB(), true,
+                      op.getCheckErrors());
       })
-      .Case<LinalgDetOp, DetOp>([&](auto) { describeDet(rule); })
-      .Case<LinalgSlogdetOp, SlogdetOp>([&](auto) { describeSlogdet(rule); })
-      .Case<LogdetOp>([&](auto) { describeLogdet(rule); })
+      .Case<LinalgDetOp, DetOp>([&](auto) { describeDet(rule, saved); })
+      .Case<LinalgSlogdetOp, SlogdetOp>(
+          [&](auto) { describeSlogdet(rule, saved); })
+      .Case<LogdetOp>([&](auto) { describeLogdet(rule, saved); })
       .Case<LinalgMatrixPowerOp, MatrixPowerOp>(
           [&](auto op) { describePower(rule, op.getN()); })
-      .Default([&](Operation *) { describeUnknownWorkspace(rule); });
+      .Default([&](Operation *) { rules::describeUnknownWorkspace(rule); });
+}
+
+/// The same in bytes.
+static int64_t getKeptBytes(WorkspaceRule &rule) {
+  Operation *op = rule.getOp();
+  if (isa<LinalgSvdvalsOp>(op))
+    return llvm::sum_of(getInnerVectorBytes(rule));
+  auto matrices = getMatrices(rule, op->getOperand(0));
+  if (!matrices || isa<LinalgEigvalshOp>(op))
+    return matrices ? matrices->bytes : 0;
+  // The sign, and where it is negative.
+  int64_t signs = getElementBytes(matrices->tensor.elementType) + 1;
+  return matrices->bytes + matrices->getPivotBytes() +
+         (isa<LogdetOp>(op) ? matrices->count * signs : 0);
+}
+
+void rules::describeMatrixFunctionSaved(SavedRule &rule) {
+  // Powers say themselves that they do not know.
+  saveDifferentiated(rule);
+  if (!isa<LinalgSolveOp, LinalgSolveExOp, LinalgDetOp, DetOp, LinalgSlogdetOp,
+           SlogdetOp, LogdetOp, LinalgEigvalshOp, LinalgSvdvalsOp>(
+          rule.getOp()))
+    return;
+  int64_t before = rule.getKept();
+  describeFunction(rule, &rule);
+  // Where the function is not known, the bytes may be.
+  if (int64_t kept = getKeptBytes(rule); rule.getKept() == before && kept > 0)
+    rule.keep(kept);
+}
+
+void rules::describeMatrixFunctionWorkspace(WorkspaceRule &rule) {
+  describeFunction(rule, /*saved=*/nullptr);
 }

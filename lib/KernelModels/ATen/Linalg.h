@@ -31,7 +31,7 @@ std::optional<Matrices> getMatrices(WorkspaceRule &rule, mlir::Value value);
 /// that are not one after the other.
 bool copiesForTriangle(const ConcreteTensor &tensor);
 /// Of singular vectors that are no results, which autograd keeps.
-int64_t getInnerVectorBytes(const WorkspaceRule &rule);
+llvm::SmallVector<int64_t, 2> getInnerVectorBytes(const WorkspaceRule &rule);
 /// What the exponential of matrices of float32 or float64 holds inside; of a
 /// single or tiny one the most.
 int64_t getExponentialBytes(WorkspaceRule &rule, const Matrices &matrices);

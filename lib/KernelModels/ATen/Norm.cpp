@@ -60,51 +60,123 @@ int64_t kernels::getRowSumBytes(const ConcreteTensor &input, int64_t threads,
 // batch_norm, instance_norm
 //===----------------------------------------------------------------------===//
 
-void BatchNormOp::describeWorkspace(WorkspaceRule &rule) {
-  auto input = rule.tensor(getInput());
+namespace {
+/// batch_norm of dense channels in numbers.
+struct DenseBatchNorm {
+  int64_t channels;
+  /// Bytes of one number: of a statistic, a scale, and a sum.
+  int64_t statistic, scale, sum;
+  bool isTraining;
+  /// Of the sums of all threads; 0: there are none.
+  int64_t threadSums = 0;
+
+  /// After the result. Source: batch_norm_cpu in native/Normalization.cpp.
+  void replay(AllocationTrace &trace) const {
+    AllocationTrace::Block mean, deviation;
+    if (isTraining) {
+      mean = trace.allocate(channels * statistic);
+      deviation = trace.allocate(channels * statistic);
+      allocatePair(trace, sum, threadSums);
+    }
+    allocatePair(trace, scale, 0);
+    trace.free(mean);
+    trace.free(deviation);
+  }
+
+private:
+  /// Two vectors for a moment, and `more` bytes.
+  void allocatePair(AllocationTrace &trace, int64_t bytes, int64_t more) const {
+    AllocationTrace::Block first = trace.allocate(channels * bytes);
+    AllocationTrace::Block second = trace.allocate(channels * bytes);
+    trace.allocateTemporary(more);
+    trace.free(second);
+    trace.free(first);
+  }
+};
+} // namespace
+
+/// Of a sum of a channel: float16 is added up in float32 (measured).
+static int64_t getNormSumBytes(const ConcreteTensor &input, int64_t statistic) {
+  return input.elementType.isF16() ? 4 : statistic;
+}
+
+/// Where channels lie innermost each thread has sums. Half types take another
+/// kernel, for any number of rows.
+static void setRowSums(DenseBatchNorm &norm, const ConcreteTensor &input,
+                       int64_t threads) {
+  if (isHalf(input.elementType))
+    norm.threadSums = threads * norm.channels * 4;
+  else if (input.numElements() / norm.channels > threads)
+    norm.threadSums = threads * norm.channels * norm.sum;
+}
+
+/// Of channels that are not dense: those vectors are made that are not given,
+/// and numbers stand for a weight and a bias. Source:
+/// batch_norm_cpu_transform_input_template in native/Normalization.cpp.
+static void replayStridedBatchNorm(OpReplay &trace, BatchNormOp op,
+                                   const ConcreteTensor &vector) {
+  Type type = vector.elementType;
+  SmallVector<AllocationTrace::Block, 2> numbers;
+  auto allocateNumbers = [&] {
+    for (Value parameter : {op.getWeight(), op.getBias()})
+      if (!parameter)
+        numbers.push_back(trace.allocate(getElementBytes(type)));
+    for (AllocationTrace::Block number : llvm::reverse(numbers))
+      trace.free(number);
+  };
+  if (op.getTraining()) {
+    MadeTensor mean = trace.allocate(vector);
+    allocateInteger(trace, type);
+    MadeTensor deviation = trace.allocate(vector);
+    allocateNumbers();
+    return trace.free({mean, deviation});
+  }
+  // 1 / sqrt(variance + eps)
+  MadeTensor shifted =
+      trace.compute(vector, OpReplay::Result::Common, OpReplay::Number::Float);
+  MadeTensor root = trace.compute(shifted);
+  MadeTensor deviation = trace.compute(root);
+  trace.free({root, shifted});
+  allocateNumbers();
+  trace.free(deviation);
+}
+
+void rules::describeBatchNormWorkspace(WorkspaceRule &rule) {
+  auto op = cast<BatchNormOp>(rule.getOp());
+  auto input = rule.tensor(op.getInput());
   if (!input || input->dims.size() < 2)
     return rule.setInexact("the shape of the input is unknown");
   int64_t channels = input->dims[1];
   int64_t statistic =
-      getStatisticBytes(rule, *input, {getWeight(), getRunningMean()});
+      getStatisticBytes(rule, *input, {op.getWeight(), op.getRunningMean()});
   if (channels == 1 && !input->contiguous)
     return rule.setInexact("batch_norm of one channel that is not contiguous");
-  // An empty batch takes another path with four vectors (measured).
+  OpReplay trace(rule);
+  // Statistics are made all the same. Source: _batch_norm_impl_index in
+  // native/Normalization.cpp.
   if (input->numElements() == 0) {
-    if (isHalf(input->elementType) || getTraining())
+    if (isHalf(input->elementType) || op.getTraining())
       rule.setInexact("batch_norm of an empty batch");
-    return rule.setTransient((isHalf(input->elementType) ? 4 : 8) * 2 *
-                             channels);
+    int64_t vector = (isHalf(input->elementType) ? 4 : 8) * channels;
+    AllocationTrace::Block mean = trace.allocate(vector);
+    AllocationTrace::Block deviation = trace.allocate(vector);
+    trace.free(mean);
+    trace.free(deviation);
+    return rule.setTrace(std::move(trace));
   }
-  // Scale and shift of each channel; with other strides three vectors.
   bool isDense = input->contiguous || isChannelsLast(*input);
-  int64_t vectors = isDense ? 2 * channels * getSumBytes(input->elementType)
-                            : 3 * channels * statistic;
-  if (isHalf(input->elementType) && !getWeight() && !isDense)
-    return rule.setInexact("batch_norm of a half type without a weight");
-  if (!getTraining())
-    return rule.setTransient(vectors);
-  // Mean and reciprocal deviation stay to the end.
-  int64_t results = 2 * channels * statistic;
   if (!isDense && isHalf(input->elementType))
-    return rule.setInexact("statistics of a half type that is not dense");
-  // Numbers stand for a weight and a bias that are not there (measured).
-  if (!isDense)
-    return rule.setTransient(results + (!getWeight() + !getBias()) * statistic);
-  // Mean and sum of squares; where channels lie innermost, also each thread's.
-  int64_t sums = results;
-  if (kernels::normalisesRows(*input)) {
-    int64_t threads = rule.getTarget().threads;
-    // Half types take another kernel, for any number of rows; float16 is added
-    // up in float32 (measured).
-    int64_t sum = input->elementType.isF16() ? 4 : statistic;
-    sums = 2 * channels * sum;
-    if (isHalf(input->elementType))
-      sums += threads * channels * 4;
-    else if (input->numElements() / channels > threads)
-      sums += threads * channels * sum;
+    return rule.setInexact("batch_norm of a half type that is not dense");
+  if (!isDense) {
+    replayStridedBatchNorm(trace, op, {{channels}, input->elementType});
+    return rule.setTrace(std::move(trace));
   }
-  rule.setTransient(results + std::max(vectors, sums));
+  DenseBatchNorm norm{channels, statistic, getSumBytes(input->elementType),
+                      getNormSumBytes(*input, statistic), op.getTraining()};
+  if (kernels::normalisesRows(*input))
+    setRowSums(norm, *input, rule.getTarget().threads);
+  norm.replay(trace);
+  rule.setTrace(std::move(trace));
 }
 
 /// As while batch_norm takes them, and what they are stays.
@@ -178,43 +250,62 @@ static void describeInstanceNorm(WorkspaceRule &rule, InstanceNormOp op) {
   if (isHalf(input->elementType) && op.getRunningMean())
     return rule.setInexact("instance_norm of a half type that has statistics");
   int64_t channels = input->dims[0] * input->dims[1];
-  // Of the repeated statistics that it writes the means are copied back, when
-  // less is held than while batch_norm runs.
   AllocationTrace trace;
+  SmallVector<AllocationTrace::Block, 4> repeated;
   for (Value parameter :
        {op.getWeight(), op.getBias(), op.getRunningMean(), op.getRunningVar()})
     if (auto tensor = rule.tensor(parameter)) {
-      trace.allocate(channels * getElementBytes(tensor->elementType));
-      trace.allocateTemporary(getRepeatBytes(/*rank=*/1));
+      repeated.push_back(
+          trace.allocate(channels * getElementBytes(tensor->elementType)));
+      allocateRepeat(trace, /*rank=*/1);
     }
-  trace.allocate(getCopyBytes(*input) + input->numBytes());
+  AllocationTrace::Block copy = allocateContiguous(trace, *input);
+  trace.allocate(input->numBytes());
+  int64_t statistic = getStatisticBytes(rule, *input, {op.getWeight()});
+  DenseBatchNorm{channels, statistic, getSumBytes(input->elementType),
+                 getNormSumBytes(*input, statistic), op.getUseInputStats()}
+      .replay(trace);
+  // Of the repeated statistics that it writes the means are copied back.
   if (op.getUseInputStats())
-    trace.allocate(2 * channels *
-                   getStatisticBytes(rule, *input, {op.getWeight()}));
-  trace.allocate(2 * channels * getSumBytes(input->elementType));
-  rule.setTransient(trace.getPeak() - input->numBytes());
+    for (Value statistics : {op.getRunningMean(), op.getRunningVar()})
+      if (auto tensor = rule.tensor(statistics)) {
+        AllocationTrace::Block mean = trace.allocate(tensor->numBytes());
+        allocateInteger(trace, tensor->elementType);
+        trace.free(mean);
+      }
+  trace.free(copy);
+  for (AllocationTrace::Block parameter : llvm::reverse(repeated))
+    trace.free(parameter);
+  rule.setTrace(std::move(trace), input->numBytes());
 }
 
 //===----------------------------------------------------------------------===//
 // layer_norm, rms_norm, group_norm
 //===----------------------------------------------------------------------===//
 
-void LayerNormOp::describeWorkspace(WorkspaceRule &rule) {
-  auto input = rule.tensor(getInput());
+void rules::describeLayerNormWorkspace(WorkspaceRule &rule) {
+  auto op = cast<LayerNormOp>(rule.getOp());
+  auto input = rule.tensor(op.getInput());
   if (!input)
     return rule.setInexact("the shape of the input is unknown");
-  int64_t rows =
-      getProduct(ArrayRef(input->dims).drop_back(getNormalizedShape().size()));
+  int64_t rows = getProduct(
+      ArrayRef(input->dims).drop_back(op.getNormalizedShape().size()));
   AllocationTrace trace;
-  trace.makeContiguous(*input);
-  for (Value parameter : {getWeight(), getBias()})
-    if (auto tensor = rule.tensor(parameter))
-      trace.makeContiguous(*tensor);
-  // Mean and reciprocal deviation of each row.
-  trace.allocate(2 * rows *
-                 getStatisticBytes(rule, *input, {getWeight(), getBias()}));
+  SmallVector<AllocationTrace::Block, 3> copies;
+  for (Value operand : {op.getInput(), op.getWeight(), op.getBias()})
+    if (auto tensor = rule.tensor(operand))
+      copies.push_back(allocateContiguous(trace, *tensor));
   trace.allocate(input->numBytes());
-  rule.setTransient(trace.getPeak() - input->numBytes());
+  // Mean and reciprocal deviation of each row.
+  int64_t statistic =
+      rows * getStatisticBytes(rule, *input, {op.getWeight(), op.getBias()});
+  AllocationTrace::Block mean = trace.allocate(statistic);
+  AllocationTrace::Block deviation = trace.allocate(statistic);
+  for (AllocationTrace::Block copy : llvm::reverse(copies))
+    trace.free(copy);
+  trace.free(mean);
+  trace.free(deviation);
+  rule.setTrace(std::move(trace), input->numBytes());
 }
 
 /// rsqrt(mean(x^2) + eps), times x, times the weight; half types are computed
@@ -247,11 +338,11 @@ static void describeRmsNorm(WorkspaceRule &rule, SavedRule *saved,
        MutableArrayRef(mean.dims).take_back(op.getNormalizedShape().size()))
     extent = 1;
   mean = steps.allocate(mean);
-  steps.allocateTemporary(getMeanBytes(rule, squares, mean));
+  allocateMean(rule, steps, squares, mean);
   steps.record("mean.dim", squares, mean);
   steps.write("add_.Scalar", mean, OpReplay::Number::Float);
   Term root = steps.compute("rsqrt", mean);
-  steps.free({squares, mean});
+  steps.free({mean, squares});
   Term result = steps.compute("mul.Tensor", {input, root});
   if (op.getWeight()) {
     Term scaled = steps.compute("mul.Tensor", {result, terms->back()});
@@ -269,6 +360,9 @@ static void describeRmsNorm(WorkspaceRule &rule, SavedRule *saved,
   }
   steps.free(root);
   steps.finish(result);
+  // Whether the copy is made depends on the strides of the product.
+  if (!self.contiguous)
+    rule.setTransient(rule.getTransient());
 }
 
 void rules::describeRmsNormBackward(BackwardRule &rule) {
@@ -282,20 +376,33 @@ static void describeGroupNorm(WorkspaceRule &rule, GroupNormOp op) {
     return rule.setInexact("the shape of the input is unknown");
   int64_t samples = input->dims[0], channels = input->dims[1];
   int64_t groups = op.getNumGroups();
-  int64_t sum = getSumBytes(input->elementType), inside = 0;
+  int64_t sum = getSumBytes(input->elementType);
+  int64_t statistic =
+      getStatisticBytes(rule, *input, {op.getWeight(), op.getBias()});
+  AllocationTrace trace;
+  AllocationTrace::Block copy = trace.allocate(getSuggestedCopyBytes(*input));
+  // Without a copy it is there before all that is told.
+  if (!copy.isEmpty())
+    trace.allocate(input->numBytes());
+  AllocationTrace::Block mean = trace.allocate(samples * groups * statistic);
+  AllocationTrace::Block deviation =
+      trace.allocate(samples * groups * statistic);
   if (suggestsChannelsLast(*input)) {
     // Scale and shift of each channel of each sample; of large images each
     // thread has its own, and the groups have sums.
     constexpr int64_t kLarge = 1024;
     bool isLarge = getProduct(ArrayRef(input->dims).drop_front(2)) >= kLarge;
-    inside = 2 * samples * channels * sum;
+    int64_t threads = isLarge ? rule.getTarget().threads : 1;
+    AllocationTrace::Block scales =
+        trace.allocate(2 * samples * channels * sum * threads);
     if (isLarge)
-      inside = inside * rule.getTarget().threads + 2 * samples * groups * sum;
+      trace.allocateTemporary(2 * samples * groups * sum);
+    trace.free(scales);
   }
-  int64_t statistic =
-      getStatisticBytes(rule, *input, {op.getWeight(), op.getBias()});
-  rule.setTransient(getSuggestedCopyBytes(*input) + inside +
-                    2 * samples * groups * statistic);
+  trace.free(mean);
+  trace.free(deviation);
+  trace.free(copy);
+  rule.setTrace(std::move(trace));
 }
 
 /// Source: _weight_norm in native/WeightNorm.cpp. Along the first or last dim
@@ -367,7 +474,8 @@ void rules::describeNormWorkspace(WorkspaceRule &rule) {
 /// Mean and reciprocal deviation of `count` rows or groups.
 static void keepStatistics(SavedRule &rule, const ConcreteTensor &input,
                            int64_t count, ValueRange parameters) {
-  rule.keep(2 * count * getStatisticBytes(rule, input, parameters));
+  for (int statistic = 0; statistic < 2; ++statistic)
+    rule.keep(count * getStatisticBytes(rule, input, parameters));
 }
 
 void rules::describeNormSaved(SavedRule &rule) {
@@ -407,6 +515,9 @@ void rules::describeNormSaved(SavedRule &rule) {
       .Case<InstanceNormOp>([&](InstanceNormOp norm) {
         if (input->dims.size() < 3)
           return rule.setInexact("the shape of the input is unknown");
+        // Blocks of what is kept are as large as others that are not.
+        if (norm.getBias() || norm.getRunningMean())
+          rule.setTransient(rule.getTransient());
         int64_t channels = input->dims[0] * input->dims[1];
         DifferentiationFacts facts =
             saveDifferentiated(rule, [&](Value value) -> int64_t {
@@ -432,17 +543,18 @@ void rules::describeSoftmaxWorkspace(WorkspaceRule &rule, Value self,
   auto input = rule.tensor(self), output = rule.tensor(result);
   if (!input || !output)
     return rule.setInexact("a shape of softmax is unknown");
-  // A cast first, then a copy of what is not contiguous.
-  int64_t bytes = getCastBytes(*input, output->elementType);
-  if (!input->contiguous) {
-    auto strides = input->getStrides();
-    if (bytes > 0 && !strides)
-      return rule.setInexact("strides that a cast may keep are unknown");
-    // A cast keeps the strides of dense dims, any others it orders.
-    if (bytes > 0 && !isDense(*input))
-      return rule.setTransient(bytes);
+  // A cast first; after the result a copy of what is not contiguous.
+  AllocationTrace trace;
+  int64_t castBytes = getCastBytes(*input, output->elementType);
+  AllocationTrace::Block cast = trace.allocate(castBytes);
+  trace.allocate(output->numBytes());
+  if (!input->contiguous && castBytes > 0 && !input->getStrides())
+    return rule.setInexact("strides that a cast may keep are unknown");
+  // A cast keeps the strides of dense dims, any others it orders.
+  if (castBytes == 0 || isDense(*input)) {
     input->elementType = output->elementType;
-    bytes += input->numBytes() + getBlockBytes(*input);
+    trace.free(allocateContiguous(trace, *input));
   }
-  rule.setTransient(bytes);
+  trace.free(cast);
+  rule.setTrace(std::move(trace), output->numBytes());
 }

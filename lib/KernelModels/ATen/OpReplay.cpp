@@ -18,29 +18,18 @@ static TensorInfo getInfo(const ConcreteTensor &tensor) {
   return info;
 }
 
-static Type getCommonType(OpReplay::Tensors operands, OpReplay::Number number) {
-  MLIRContext *context = operands.front().elementType.getContext();
-  SmallVector<Type, 1> numbers;
+/// Of the number; null if there is none.
+static Type getNumberType(OpReplay::Number number, MLIRContext *context) {
   if (number == OpReplay::Number::Integer)
-    numbers.push_back(IntegerType::get(context, 64));
-  if (number == OpReplay::Number::Float)
-    numbers.push_back(Float64Type::get(context));
+    return IntegerType::get(context, 64);
+  return number == OpReplay::Number::Float ? Float64Type::get(context) : Type();
+}
+
+static Type getCommonType(OpReplay::Tensors operands, Type number = {}) {
+  SmallVector<Type, 1> numbers;
+  if (number)
+    numbers.push_back(number);
   return rules::getCommonType(llvm::map_to_vector(operands, getInfo), numbers);
-}
-
-static int64_t getNumberBytes(OpReplay::Number number, Type computed) {
-  if (number == OpReplay::Number::None)
-    return 0;
-  return number == OpReplay::Number::Integer ? getIntegerBytes(computed)
-                                             : getFloatBytes(computed);
-}
-
-/// Casts of all operands of another type. Source: TensorIterator.cpp.
-static int64_t getCasts(OpReplay::Tensors operands, Type computed) {
-  int64_t bytes = 0;
-  for (const ConcreteTensor &operand : operands)
-    bytes += getCastBytes(operand, computed);
-  return bytes;
 }
 
 static SmallVector<int64_t> broadcast(OpReplay::Tensors operands) {
@@ -55,11 +44,11 @@ static SmallVector<int64_t> broadcast(OpReplay::Tensors operands) {
   return dims;
 }
 
-ConcreteTensor OpReplay::allocate(ConcreteTensor tensor) {
+MadeTensor OpReplay::allocate(ConcreteTensor tensor) {
   tensor.contiguous = true;
   tensor.strides.reset();
-  AllocationTrace::allocate(tensor.numBytes());
-  return tensor;
+  Block block = AllocationTrace::allocate(tensor.numBytes());
+  return {std::move(tensor), block};
 }
 
 void OpReplay::free(Tensors tensors) {
@@ -67,37 +56,56 @@ void OpReplay::free(Tensors tensors) {
     free(tensor);
 }
 
-ConcreteTensor OpReplay::make(ConcreteTensor result, int64_t casts) {
-  AllocationTrace::allocate(casts);
-  result = allocate(std::move(result));
-  AllocationTrace::free(casts);
-  return result;
+MadeTensor OpReplay::compute(Tensors operands, Result kind, Number number) {
+  MLIRContext *context = operands.front().elementType.getContext();
+  Type numberType = getNumberType(number, context);
+  Type computed =
+      rules::getComputedType(kind, getCommonType(operands, numberType));
+  ConcreteTensor result{broadcast(operands), computed};
+  if (kind == Result::Bool)
+    result.elementType = IntegerType::get(context, 1);
+  TensorIteration iteration{SmallVector<ConcreteTensor, 3>(operands), computed,
+                            result.numBytes()};
+  Block wrapped;
+  if (numberType) {
+    iteration.operands.push_back(getNumber(numberType));
+    wrapped = allocateNumber(*this, numberType);
+  }
+  // A comparison gives the number to the iterator.
+  bool isOwned = kind == Result::Bool;
+  iteration.replay(*this, isOwned ? wrapped : Block());
+  if (!isOwned)
+    AllocationTrace::free(wrapped);
+  return {std::move(result), iteration.result};
 }
 
-ConcreteTensor OpReplay::compute(Tensors operands, Result kind, Number number) {
-  Type computed = rules::getComputedType(kind, getCommonType(operands, number));
-  Type type = kind == Result::Bool ? IntegerType::get(computed.getContext(), 1)
-                                   : computed;
-  return make({broadcast(operands), type},
-              getCasts(operands, computed) + getNumberBytes(number, computed));
-}
-
-ConcreteTensor OpReplay::select(const ConcreteTensor &mask,
-                                const ConcreteTensor &lhs,
-                                const ConcreteTensor &rhs) {
-  Type type = getCommonType({lhs, rhs}, Number::None);
-  return make({broadcast({mask, lhs, rhs}), type}, getCasts({lhs, rhs}, type));
+MadeTensor OpReplay::select(const ConcreteTensor &mask,
+                            const ConcreteTensor &lhs,
+                            const ConcreteTensor &rhs) {
+  Type type = getCommonType({lhs, rhs});
+  ConcreteTensor result{broadcast({mask, lhs, rhs}), type};
+  TensorIteration iteration{{lhs, rhs}, type, result.numBytes()};
+  iteration.replay(*this);
+  return {std::move(result), iteration.result};
 }
 
 void OpReplay::write(Tensors operands, Number number) {
-  Type computed = getCommonType(operands, number);
+  Type numberType =
+      getNumberType(number, operands.front().elementType.getContext());
+  Type computed = getCommonType(operands, numberType);
+  TensorIteration iteration{SmallVector<ConcreteTensor, 3>(operands), computed};
   // What is written is also computed in the common type.
-  allocateTemporary(getCasts(operands, computed) +
-                    getCastBytes(operands.front(), computed) +
-                    getNumberBytes(number, computed));
+  iteration.writtenBytes = getCastBytes(operands.front(), computed);
+  Block wrapped;
+  if (numberType) {
+    iteration.operands.push_back(getNumber(numberType));
+    wrapped = allocateNumber(*this, numberType);
+  }
+  iteration.replay(*this);
+  AllocationTrace::free(wrapped);
 }
 
-ConcreteTensor OpReplay::subtractFromNumber(const ConcreteTensor &tensor) {
+MadeTensor OpReplay::subtractFromNumber(const ConcreteTensor &tensor) {
   return allocate(tensor);
 }
 
@@ -116,42 +124,39 @@ ConcreteTensor kernels::dropDim(ConcreteTensor tensor, int64_t dim,
   return tensor;
 }
 
-ConcreteTensor OpReplay::sum(const ConcreteTensor &tensor,
-                             std::optional<int64_t> dim, bool keepdim) {
+MadeTensor OpReplay::sum(const ConcreteTensor &tensor,
+                         std::optional<int64_t> dim, bool keepdim) {
   ConcreteTensor result{{}, tensor.elementType};
   if (dim)
     result = dropDim(tensor, *dim, keepdim);
   if (isa<IntegerType>(tensor.elementType))
     result.elementType = IntegerType::get(tensor.elementType.getContext(), 64);
-  result = allocate(std::move(result));
+  MadeTensor made = allocate(std::move(result));
   SmallVector<bool> isReduced(tensor.dims.size(), !dim);
   if (dim && !tensor.dims.empty())
     isReduced[*dim < 0 ? *dim + tensor.dims.size() : *dim] = true;
-  allocateTemporary(getCastBytes(tensor, result.elementType) +
-                    getSumBytes(rule, tensor, result, isReduced));
+  allocateSum(rule, *this, tensor, made, isReduced);
+  return made;
+}
+
+MadeTensor OpReplay::mean(const ConcreteTensor &tensor) {
+  MadeTensor result = allocate({{}, tensor.elementType});
+  allocateMean(rule, *this, tensor, result);
   return result;
 }
 
-ConcreteTensor OpReplay::mean(const ConcreteTensor &tensor) {
-  ConcreteTensor result = allocate({{}, tensor.elementType});
-  allocateTemporary(getMeanBytes(rule, tensor, result));
-  return result;
-}
-
-ConcreteTensor OpReplay::reduce(const ConcreteTensor &tensor,
-                                int64_t reduction) {
+MadeTensor OpReplay::reduce(const MadeTensor &tensor, int64_t reduction) {
   if (reduction == 0)
     return tensor;
   return reduction == 1 ? mean(tensor) : sum(tensor);
 }
 
-ConcreteTensor OpReplay::computeDistance(const ConcreteTensor &lhs,
-                                         const ConcreteTensor &rhs,
-                                         bool keepdim) {
-  ConcreteTensor difference = compute({lhs, rhs});
-  ConcreteTensor shifted = compute(difference, Result::Common, Number::Float);
-  ConcreteTensor norm = allocate(dropDim(shifted, -1, keepdim));
-  free({difference, shifted});
+MadeTensor OpReplay::computeDistance(const ConcreteTensor &lhs,
+                                     const ConcreteTensor &rhs, bool keepdim) {
+  MadeTensor difference = compute({lhs, rhs});
+  MadeTensor shifted = compute(difference, Result::Common, Number::Float);
+  MadeTensor norm = allocate(dropDim(shifted, -1, keepdim));
+  free({shifted, difference});
   return norm;
 }
 

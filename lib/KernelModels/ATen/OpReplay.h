@@ -10,10 +10,19 @@
 #ifndef KOILA_KERNELMODELS_ATEN_OPREPLAY_H
 #define KOILA_KERNELMODELS_ATEN_OPREPLAY_H
 
-#include "AllocationTrace.h"
+#include "TensorBytes.h"
 #include "koila/Dialect/Koila/IR/Elementwise.h"
 
 namespace koila::kernels {
+
+/// A tensor that a replay has made, and its block.
+struct MadeTensor : ConcreteTensor {
+  MadeTensor() = default;
+  MadeTensor(ConcreteTensor tensor, AllocationTrace::Block block)
+      : ConcreteTensor(std::move(tensor)), block(block) {}
+
+  AllocationTrace::Block block;
+};
 
 class OpReplay : public AllocationTrace {
 public:
@@ -27,40 +36,44 @@ public:
   using AllocationTrace::allocate;
   using AllocationTrace::free;
   /// A new tensor like this one.
-  ConcreteTensor allocate(ConcreteTensor tensor);
+  MadeTensor allocate(ConcreteTensor tensor);
+  void free(const MadeTensor &tensor) { AllocationTrace::free(tensor.block); }
+  void free(std::initializer_list<MadeTensor> tensors) {
+    for (const MadeTensor &tensor : tensors)
+      free(tensor);
+  }
+  /// The last ones that are as large.
   void free(const ConcreteTensor &tensor) {
     AllocationTrace::free(tensor.numBytes());
   }
   void free(Tensors tensors);
 
   /// A new tensor, elementwise from operands that broadcast.
-  ConcreteTensor compute(Tensors operands, Result kind = Result::Common,
-                         Number number = Number::None);
+  MadeTensor compute(Tensors operands, Result kind = Result::Common,
+                     Number number = Number::None);
   /// The in-place form, which writes the first operand.
   void write(Tensors operands, Number number = Number::None);
   /// `number - tensor`, which is a new tensor full of the number, written.
-  ConcreteTensor subtractFromNumber(const ConcreteTensor &tensor);
+  MadeTensor subtractFromNumber(const ConcreteTensor &tensor);
   /// where(mask, lhs, rhs).
-  ConcreteTensor select(const ConcreteTensor &mask, const ConcreteTensor &lhs,
-                        const ConcreteTensor &rhs);
+  MadeTensor select(const ConcreteTensor &mask, const ConcreteTensor &lhs,
+                    const ConcreteTensor &rhs);
   /// The sum over all dims, or over one.
-  ConcreteTensor sum(const ConcreteTensor &tensor,
-                     std::optional<int64_t> dim = std::nullopt,
-                     bool keepdim = false);
-  ConcreteTensor mean(const ConcreteTensor &tensor);
+  MadeTensor sum(const ConcreteTensor &tensor,
+                 std::optional<int64_t> dim = std::nullopt,
+                 bool keepdim = false);
+  MadeTensor mean(const ConcreteTensor &tensor);
   /// What a loss makes of one value for each element: 0 the values, 1 their
   /// mean, 2 their sum.
-  ConcreteTensor reduce(const ConcreteTensor &tensor, int64_t reduction);
+  MadeTensor reduce(const MadeTensor &tensor, int64_t reduction);
   /// The norm over the last dim of the difference of two tensors.
-  ConcreteTensor computeDistance(const ConcreteTensor &lhs,
-                                 const ConcreteTensor &rhs, bool keepdim);
+  MadeTensor computeDistance(const ConcreteTensor &lhs,
+                             const ConcreteTensor &rhs, bool keepdim);
 
   /// Sets the bytes beyond the results, of which `kept` bytes are left.
-  void finish(int64_t kept) { rule.setTransient(getPeak() - kept); }
+  void finish(int64_t kept) { rule.setTrace(*this, kept); }
 
 private:
-  ConcreteTensor make(ConcreteTensor result, int64_t casts);
-
   WorkspaceRule &rule;
 };
 

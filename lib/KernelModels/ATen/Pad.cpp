@@ -7,7 +7,7 @@
 
 #include "Pad.h"
 #include "../WorkspaceRules.h"
-#include "AllocationTrace.h"
+#include "TensorBytes.h"
 #include "koila/Dialect/Koila/IR/IndexOps.h"
 #include "llvm/ADT/TypeSwitch.h"
 
@@ -31,9 +31,11 @@ void rules::describePadWorkspace(WorkspaceRule &rule) {
     return rule.setInexact("the shape of the input is unknown");
   bool isVolume = padsUnbatchedVolume(op, *input);
   auto copy = [&] {
-    rule.setTransient(
-        (isVolume ? getCopyBytes(*input) : getSuggestedCopyBytes(*input)) +
-        getBlockBytes(*input));
+    AllocationTrace trace;
+    trace.allocate(isVolume ? getCopyBytes(*input)
+                            : getSuggestedCopyBytes(*input));
+    trace.allocate(getBlockBytes(*input));
+    rule.setTrace(std::move(trace), 0);
     if (isVolume && suggestsChannelsLast(*input))
       rule.setInexact("an unbatched volume in the layout of images");
   };

@@ -6,8 +6,8 @@
 //===----------------------------------------------------------------------===//
 
 #include "../WorkspaceRules.h"
-#include "AllocationTrace.h"
 #include "Linalg.h"
+#include "TensorBytes.h"
 #include "koila/Dialect/Koila/IR/IndexOps.h"
 #include "koila/Dialect/Koila/IR/SpectralOps.h"
 #include "koila/Interfaces/Layout.h"
@@ -25,7 +25,7 @@ static void describeRows(WorkspaceRule &rule, const ConcreteTensor &input,
   if (copy > 0)
     trace.allocateTemporary(getBlockBytes(input));
   trace.allocate(result);
-  rule.setTransient(trace.getPeak() - result);
+  rule.setTrace(std::move(trace), result);
 }
 
 /// A roll of several dims is one of the first, rolled in the others: each is a
@@ -36,10 +36,13 @@ static void describeRoll(WorkspaceRule &rule, const ConcreteTensor &input,
   if (dims == 0)
     return describeRows(rule, input, input.numBytes(), getCopyBytes(input));
   AllocationTrace trace;
+  SmallVector<AllocationTrace::Block> rolled;
   for (size_t index = 0; index < dims; ++index)
-    trace.allocate(input.numBytes());
-  trace.free(static_cast<int64_t>(dims - 1) * input.numBytes());
-  rule.setTransient(trace.getTransient());
+    rolled.push_back(trace.allocate(input.numBytes()));
+  rolled.pop_back();
+  for (AllocationTrace::Block block : llvm::reverse(rolled))
+    trace.free(block);
+  rule.setTrace(std::move(trace));
 }
 
 /// The result starts as a tensor like the operand, which is replaced where that
@@ -48,9 +51,17 @@ static void describeRoll(WorkspaceRule &rule, const ConcreteTensor &input,
 static void describeBlocks(WorkspaceRule &rule, const ConcreteTensor &input,
                            const ConcreteTensor &result) {
   bool isReplaced = result.numBytes() > input.numBytes();
-  rule.setTransient(getCopyBytes(input) + (isReplaced ? input.numBytes() : 0));
-  if (!isReplaced)
+  AllocationTrace trace;
+  AllocationTrace::Block first = trace.allocate(input.numBytes());
+  AllocationTrace::Block copy = trace.allocate(getCopyBytes(input));
+  if (isReplaced) {
+    trace.allocate(result.numBytes());
+    trace.free(first);
+  } else {
     rule.setStorageBytes(rule.getOp()->getResult(0), input.numBytes());
+  }
+  trace.free(copy);
+  rule.setTrace(std::move(trace));
 }
 
 void rules::describeReshapeWorkspace(WorkspaceRule &rule, Value self) {
@@ -94,8 +105,11 @@ void rules::describeRearrangeWorkspace(WorkspaceRule &rule) {
         describeRoll(rule, *input, dims ? dims->size() : input->dims.size());
       })
       .Case<RepeatOp, TileOp>([&](auto) {
-        if (result->numElements() != 0)
-          return rule.setTransient(getRepeatBytes(result->dims.size()));
+        if (result->numElements() != 0) {
+          AllocationTrace trace;
+          allocateRepeat(trace, result->dims.size());
+          return rule.setTrace(std::move(trace));
+        }
         // Repeated no times, it is not looked at.
         if (input->numElements() == 0)
           rule.setInexact("a repetition of nothing");

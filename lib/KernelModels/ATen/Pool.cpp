@@ -6,7 +6,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "../WorkspaceRules.h"
-#include "AllocationTrace.h"
+#include "TensorBytes.h"
 #include "koila/Dialect/Koila/IR/PoolOps.h"
 #include "koila/Dialect/Koila/IR/TypePromotion.h"
 #include "llvm/ADT/TypeSwitch.h"
@@ -26,6 +26,15 @@ static int64_t getIndexBytes(const ConcreteTensor &result) {
                     IntegerType::get(result.elementType.getContext(), 64));
 }
 
+/// The indices, and the input in another layout.
+static void describeMaxima(WorkspaceRule &rule, const ConcreteTensor &result,
+                           int64_t copy) {
+  AllocationTrace trace;
+  trace.allocate(getIndexBytes(result));
+  trace.allocate(copy);
+  rule.setTrace(std::move(trace), 0);
+}
+
 /// A mean over the trailing `rank` dims where one element of each is left.
 static void describeAdaptiveMean(WorkspaceRule &rule,
                                  const ConcreteTensor &input,
@@ -36,7 +45,9 @@ static void describeAdaptiveMean(WorkspaceRule &rule,
     return rule.setTransient(otherwise);
   if (isa<ComplexType>(result.elementType))
     return rule.setInexact("a mean of complex numbers");
-  rule.setTransient(getMeanBytes(rule, input, result));
+  AllocationTrace trace;
+  allocateMean(rule, trace, input, result);
+  rule.setTrace(std::move(trace));
 }
 
 void rules::describePoolWorkspace(WorkspaceRule &rule) {
@@ -53,10 +64,12 @@ void rules::describePoolWorkspace(WorkspaceRule &rule) {
   int64_t copy = getSuggestedCopyBytes(*input);
   llvm::TypeSwitch<Operation *>(op)
       .Case<MaxPool1dOp>([&](auto) {
-        rule.setTransient(getCopyBytes(*input) + getBlockBytes(*input));
+        AllocationTrace trace;
+        allocateContiguous(trace, *input);
+        rule.setTrace(std::move(trace), 0);
       })
       .Case<MaxPool2dOp, MaxPool3dOp>(
-          [&](auto) { rule.setTransient(copy + getIndexBytes(*result)); })
+          [&](auto) { describeMaxima(rule, *result, copy); })
       .Case<MaxPool1dWithIndicesOp, AvgPool1dOp, AdaptiveMaxPool1dOp>(
           [&](auto) {
             rule.setTransient(getSuggestedCopyBytes(asImage(*input)));
@@ -83,7 +96,10 @@ void rules::describePoolWorkspace(WorkspaceRule &rule) {
         auto indices = rule.tensor(op->getOperand(1));
         if (!indices)
           return rule.setInexact("the shape of the indices is unknown");
-        rule.setTransient(copy + getSuggestedCopyBytes(*indices));
+        AllocationTrace trace;
+        trace.allocate(copy);
+        trace.allocate(getSuggestedCopyBytes(*indices));
+        rule.setTrace(std::move(trace), 0);
       })
       .Default([&](Operation *) { describeUnknownWorkspace(rule); });
 }
@@ -107,8 +123,7 @@ void rules::describePoolSaved(SavedRule &rule) {
       // By way of two dims, which without a gradient it is not.
       .Case<MaxPool1dOp>([&](auto) {
         saveDifferentiated(rule);
-        rule.setTransient(getSuggestedCopyBytes(asImage(*input)) +
-                          getIndexBytes(*result));
+        describeMaxima(rule, *result, getSuggestedCopyBytes(asImage(*input)));
         rule.keep(getIndexBytes(*result));
       })
       .Case<AdaptiveAvgPool1dOp>([&](auto) { saveUnlessMean(1); })

@@ -6,8 +6,8 @@
 
 #include "../ATenCPU/GemmOperandCopies.h"
 #include "../WorkspaceRules.h"
-#include "AllocationTrace.h"
 #include "OpReplay.h"
+#include "TensorBytes.h"
 #include "koila/Dialect/Koila/IR/MatmulOps.h"
 #include "koila/Dialect/Koila/IR/TypePromotion.h"
 #include "llvm/ADT/TypeSwitch.h"
@@ -18,10 +18,15 @@ using namespace koila::blas;
 
 /// An empty inner dim: what is added is scaled by a 0-dim tensor, unless the
 /// result is empty as well (measured).
-static int64_t getScaleBytes(Type type, const ConcreteTensor &result) {
+static void describeScale(WorkspaceRule &rule, Type type,
+                          const ConcreteTensor &result) {
   if (result.numElements() == 0)
-    return 0;
-  return isa<FloatType>(type) ? 8 + getElementBytes(type) : 8;
+    return;
+  AllocationTrace trace;
+  trace.allocate(8);
+  if (isa<FloatType>(type))
+    trace.allocate(getElementBytes(type));
+  rule.setTrace(std::move(trace), 0);
 }
 
 /// The first factor of linear. With a bias, a contiguous one is viewed as a
@@ -41,30 +46,37 @@ static std::optional<Factor> getLinearInput(const WorkspaceRule &rule,
   return input;
 }
 
-void LinearOp::describeWorkspace(WorkspaceRule &rule) {
-  auto input = getLinearInput(rule, *this),
-       weight = getFactor(rule, getWeight());
-  auto result = rule.tensor(getResult());
+void rules::describeLinearWorkspace(WorkspaceRule &rule) {
+  auto op = cast<LinearOp>(rule.getOp());
+  auto input = getLinearInput(rule, op),
+       weight = getFactor(rule, op.getWeight());
+  auto result = rule.tensor(op.getResult());
   if (!checkFactors(rule, input, weight) || !result)
     return;
   bool isMatrix = input->getRank() == 2 && weight->getRank() == 2;
   // With a bias, what is a matrix or three dims goes to addmm.
-  if (getBias() && input->getRank() > 1 && input->dims.back() == 0) {
+  if (op.getBias() && input->getRank() > 1 && input->dims.back() == 0) {
     if (input->getRank() <= 3)
-      rule.setTransient(getScaleBytes(input->type, *result));
+      describeScale(rule, input->type, *result);
     return;
   }
   // Of the transposed weight; a bias is added in place.
   Factor right = weight->getRank() == 2 ? transpose(*weight) : *weight;
-  rule.setTransient(isMatrix ? getMmBytes(rule, *input, right)
-                             : getMatmulCopies(rule, *input, right).bytes);
+  AllocationTrace trace;
+  if (isMatrix)
+    allocateMm(trace, rule, *input, right);
+  else
+    allocateMatmul(trace, rule, *input, right);
+  rule.setTrace(std::move(trace));
 }
 
 static void describePair(WorkspaceRule &rule, Value first, Value second) {
   auto lhs = getFactor(rule, first), rhs = getFactor(rule, second);
   if (!checkFactors(rule, lhs, rhs))
     return;
-  rule.setTransient(getMatmulCopies(rule, *lhs, *rhs).bytes);
+  AllocationTrace trace;
+  allocateMatmul(trace, rule, *lhs, *rhs);
+  rule.setTrace(std::move(trace));
 }
 
 static void describeBmm(WorkspaceRule &rule, Value first, Value second,
@@ -72,7 +84,9 @@ static void describeBmm(WorkspaceRule &rule, Value first, Value second,
   auto lhs = getFactor(rule, first), rhs = getFactor(rule, second);
   if (!checkFactors(rule, lhs, rhs))
     return;
-  rule.setTransient(getBmmBytes(rule, *lhs, *rhs, scale));
+  AllocationTrace trace;
+  allocateBmm(trace, rule, *lhs, *rhs, scale);
+  rule.setTrace(std::move(trace));
   if (isa<BaddbmmOp>(rule.getOp()) && lhs->dims[2] == 0)
     rule.setInexact("nothing is added to what a number scales");
 }
@@ -84,20 +98,24 @@ static void describeAddmm(WorkspaceRule &rule, AddmmOp op) {
     return;
   if (lhs->dims[1] == 0 && !isa<FloatType>(lhs->type))
     return rule.setInexact("integers to which nothing is added");
+  // A sum that nothing is kept of is filled with zeros.
+  if (lhs->dims[1] == 0 && getScale(op.getBetaAttr()) == Scale::Zero)
+    return;
   if (lhs->dims[1] == 0)
-    return rule.setTransient(getScaleBytes(lhs->type, *result));
+    return describeScale(rule, lhs->type, *result);
   // What is added becomes the result first.
   auto self = rule.tensor(op.getSelf());
   bool isCopied = self && self->dims == result->dims;
-  rule.setTransient(
-      std::max(getMmBytes(rule, *lhs, *rhs, getScale(op.getAlphaAttr())),
-               isCopied ? kernels::getBlockBytes(*self) : 0));
+  AllocationTrace trace;
+  trace.allocateTemporary(isCopied ? kernels::getBlockBytes(*self) : 0);
+  allocateMm(trace, rule, *lhs, *rhs, getScale(op.getAlphaAttr()));
+  rule.setTrace(std::move(trace));
 }
 
-/// Tensor::permute and reshape to a matrix of `rows` dims and all others; adds
-/// the bytes where that copies.
-static Factor makeMatrix(const Factor &factor, ArrayRef<int64_t> rows,
-                         ArrayRef<int64_t> columns, int64_t &bytes) {
+/// Tensor::permute and reshape to a matrix of `rows` dims and all others; a
+/// copy stays in `trace`.
+static Factor makeMatrix(AllocationTrace &trace, const Factor &factor,
+                         ArrayRef<int64_t> rows, ArrayRef<int64_t> columns) {
   Factor matrix{{}, {}, factor.type};
   bool isView = true;
   for (ArrayRef<int64_t> group : {rows, columns}) {
@@ -116,7 +134,7 @@ static Factor makeMatrix(const Factor &factor, ArrayRef<int64_t> rows,
   }
   if (!isView) {
     matrix.strides = {matrix.dims[1], 1};
-    bytes += factor.numBytes();
+    trace.allocate(factor.numBytes());
   }
   return matrix;
 }
@@ -127,7 +145,6 @@ static void describeTensordot(WorkspaceRule &rule, TensordotOp op) {
        rhs = getFactor(rule, op.getOther());
   if (!checkFactors(rule, lhs, rhs))
     return;
-  int64_t bytes = 0;
   auto split = [](const Factor &factor, ArrayRef<int64_t> dims,
                   SmallVectorImpl<int64_t> &summed,
                   SmallVectorImpl<int64_t> &free) {
@@ -146,12 +163,17 @@ static void describeTensordot(WorkspaceRule &rule, TensordotOp op) {
       return rule.setInexact("tensordot over a dim of one element");
   if (lhs->numBytes() == 0 || rhs->numBytes() == 0)
     return rule.setInexact("tensordot of nothing");
-  Factor left = makeMatrix(*lhs, leftFree, leftSummed, bytes);
-  Factor right = makeMatrix(*rhs, rightSummed, rightFree, bytes);
+  AllocationTrace trace;
+  Factor left = makeMatrix(trace, *lhs, leftFree, leftSummed);
+  Factor right = makeMatrix(trace, *rhs, rightSummed, rightFree);
   // Of a dim of one element the stride is not what is read.
   if (llvm::is_contained(left.dims, 1) || llvm::is_contained(right.dims, 1))
     return rule.setInexact("tensordot of vectors");
-  rule.setTransient(bytes + getMmBytes(rule, left, right));
+  int64_t result =
+      Factor{{left.dims[0], right.dims[1]}, {}, left.type}.numBytes();
+  trace.allocate(result);
+  allocateMm(trace, rule, left, right);
+  rule.setTrace(std::move(trace), result);
 }
 
 /// The features of each result are added up by themselves: by the first input,
@@ -168,15 +190,25 @@ static void describeBilinear(WorkspaceRule &rule, BilinearOp op) {
   if (!isPlain || !result || result->numElements() == 0)
     return rule.setInexact("bilinear of strided or empty tensors, or of "
                            "another type than float32 and float64");
-  int64_t rows = result->numBytes() / result->dims.back();
-  kernels::AllocationTrace trace;
+  ConcreteTensor rows = *result;
+  rows.dims.pop_back();
+  AllocationTrace trace;
   trace.allocate(result->numBytes());
-  trace.allocateTemporary(rows * ((*tensors)[1].dims.back() + 1));
-  if (op.getBias()) {
-    trace.allocate(result->numBytes());
-    trace.free(result->numBytes());
+  // Of more features the list would be too long.
+  constexpr int64_t kMost = 1 << 12;
+  int64_t features = result->dims.back();
+  for (int64_t feature = 0; feature < std::min(features, kMost); ++feature) {
+    auto product = trace.allocate(rows.numBytes() * (*tensors)[1].dims.back());
+    auto sum = trace.allocate(rows.numBytes());
+    trace.free(product);
+    trace.free(sum);
   }
-  rule.setTransient(trace.getTransient());
+  // The sum with a bias is a new tensor.
+  if (op.getBias())
+    trace.allocate(result->numBytes());
+  if (features > kMost)
+    return rule.setTransient(trace.getPeak() - result->numBytes());
+  rule.setTrace(std::move(trace), result->numBytes());
 }
 
 void rules::describeProductWorkspace(WorkspaceRule &rule) {
@@ -203,16 +235,21 @@ void rules::describeProductWorkspace(WorkspaceRule &rule) {
           return rule.setInexact("addmv of nothing");
         auto mat = getFactor(rule, op.getMat()),
              vec = getFactor(rule, op.getVec());
-        if (checkFactors(rule, mat, vec))
-          rule.setTransient(
-              getMvBytes(rule, *mat, *vec, getScale(op.getAlphaAttr())));
+        if (!checkFactors(rule, mat, vec))
+          return;
+        AllocationTrace trace;
+        allocateMv(trace, rule, *mat, *vec, getScale(op.getAlphaAttr()));
+        rule.setTrace(std::move(trace));
       })
       .Case<DotOp, VdotOp>([&](auto op) {
         auto lhs = getFactor(rule, op->getOperand(0)),
              rhs = getFactor(rule, op->getOperand(1));
         // Of complex numbers both are dot products of BLAS.
-        if (lhs && rhs)
-          rule.setTransient(getDotBytes(rule, *lhs, *rhs));
+        if (!lhs || !rhs)
+          return;
+        AllocationTrace trace;
+        allocateDot(trace, rule, *lhs, *rhs);
+        rule.setTrace(std::move(trace));
       })
       .Case<OuterOp, GerOp, AddrOp, LinalgCrossOp, CrossOp>([](auto) {})
       // The product of views that broadcast.
@@ -222,10 +259,11 @@ void rules::describeProductWorkspace(WorkspaceRule &rule) {
         auto result = rule.tensor(kron.getResult());
         if (!factors || !result)
           return rule.setInexact("a factor of kron is unknown or complex");
-        int64_t casts = 0;
+        AllocationTrace trace;
         for (const ConcreteTensor &factor : *factors)
-          casts += kernels::getCastBytes(factor, result->elementType);
-        rule.setTransient(casts);
+          trace.allocate(kernels::getCastBytes(factor, result->elementType));
+        trace.allocate(result->numBytes());
+        rule.setTrace(std::move(trace), result->numBytes());
       })
       .Case<TensordotOp>([&](auto op) { describeTensordot(rule, op); })
       .Case<BilinearOp>([&](auto op) { describeBilinear(rule, op); })

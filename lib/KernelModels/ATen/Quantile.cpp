@@ -42,7 +42,7 @@ static void checkQuantiles(AutogradReplay &steps, const Term &quantiles) {
       steps.compute("le.Scalar", quantiles, Result::Bool, Number::Integer);
   ConcreteTensor truth{{}, above.elementType};
   Term all = steps.allocate(truth);
-  steps.free({above, below});
+  steps.free({below, above});
   steps.allocateTemporary(truth.numBytes());
   steps.free(all);
 }

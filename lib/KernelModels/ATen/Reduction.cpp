@@ -24,8 +24,11 @@ struct Reduced {
 
   int64_t getPartial() const { return getPartialBytes(rule, input, result); }
   /// The input in the type of the result, then the reduction.
-  int64_t getCastAndPartial() const {
-    return getCastBytes(input, result.elementType) + getPartial();
+  void describeCast() const {
+    AllocationTrace trace;
+    trace.allocate(getCastBytes(input, result.elementType));
+    trace.allocate(getPartial());
+    rule.setTrace(std::move(trace), 0);
   }
   bool isEmpty() const { return input.numElements() == 0; }
 };
@@ -46,16 +49,20 @@ static SmallVector<bool> findReduced(Operation *op, size_t rank) {
 
 /// exp(self - max) is as large as the operand.
 static void describeLogSumExp(const Reduced &reduced) {
+  using Number = OpReplay::Number;
   Type type = reduced.result.elementType;
-  AllocationTrace trace;
-  trace.allocate(getCastBytes(reduced.input, type));
-  int64_t maxima = reduced.result.numBytes();
+  OpReplay steps(reduced.rule);
+  AllocationTrace::Block cast =
+      steps.allocate(getCastBytes(reduced.input, type));
+  MadeTensor maxima;
   if (!reduced.isEmpty()) {
-    trace.allocate(maxima);
-    trace.allocateTemporary(reduced.getPartial());
+    maxima = steps.allocate(reduced.result);
+    steps.allocateTemporary(reduced.getPartial());
     // maxes.masked_fill_(maxes.abs() == INFINITY, 0)
-    trace.allocateTemporary(maxima + reduced.result.numElements() +
-                            getFloatBytes(type));
+    MadeTensor sizes = steps.compute(maxima);
+    MadeTensor mask =
+        steps.compute(sizes, OpReplay::Result::Bool, Number::Float);
+    steps.free({mask, sizes});
   }
   SmallVector<bool> isReduced =
       findReduced(reduced.rule.getOp(), reduced.input.dims.size());
@@ -64,47 +71,58 @@ static void describeLogSumExp(const Reduced &reduced) {
   for (auto [extent, isGone] : llvm::zip_equal(most.dims, isReduced))
     extent = isGone ? 1 : extent;
   ConcreteTensor exponentials = addStrides(input, most);
-  trace.allocate(exponentials.numBytes());
-  trace.allocate(reduced.result.numBytes());
-  trace.allocateTemporary(
-      getSumBytes(reduced.rule, exponentials, reduced.result, isReduced));
-  trace.free(exponentials.numBytes());
-  if (!reduced.isEmpty())
-    trace.free(maxima);
-  trace.free(getCastBytes(reduced.input, type));
-  reduced.rule.setTransient(trace.getTransient());
+  AllocationTrace::Block made = steps.allocate(exponentials.numBytes());
+  MadeTensor result = steps.allocate(reduced.result);
+  allocateSum(reduced.rule, steps, exponentials, result, isReduced);
+  steps.AllocationTrace::free(made);
+  steps.free(maxima);
+  steps.AllocationTrace::free(cast);
+  steps.finish(result.numBytes());
 }
 
 /// (self != 0).sum(dim); bool is summed as it is.
 static void describeCount(const Reduced &reduced) {
-  int64_t elements = reduced.input.numElements();
-  bool isBool = reduced.input.elementType.isInteger(1);
-  int64_t mask = isBool ? 0 : elements;
-  AllocationTrace trace;
-  trace.allocate(mask);
-  if (!isBool)
-    trace.allocateTemporary(getIntegerBytes(reduced.input.elementType));
-  trace.allocate(reduced.result.numBytes());
-  trace.allocateTemporary(
-      countBytes(reduced.input, reduced.result.elementType) +
-      reduced.getPartial());
-  trace.free(mask);
-  reduced.rule.setTransient(trace.getTransient());
+  OpReplay steps(reduced.rule);
+  MadeTensor mask;
+  if (!reduced.input.elementType.isInteger(1))
+    mask = steps.compute(reduced.input, OpReplay::Result::Bool,
+                         OpReplay::Number::Integer);
+  MadeTensor result = steps.allocate(reduced.result);
+  AllocationTrace::Block cast =
+      steps.allocate(countBytes(reduced.input, result.elementType));
+  steps.allocateTemporary(reduced.getPartial());
+  steps.AllocationTrace::free(cast);
+  steps.free(mask);
+  steps.finish(result.numBytes());
+}
+
+void reduction::allocateExtremes(AllocationTrace &trace,
+                                 const ConcreteTensor &tensor) {
+  int64_t element = getElementBytes(tensor.elementType);
+  AllocationTrace::Block least = trace.allocate(element);
+  AllocationTrace::Block most = trace.allocate(element);
+  trace.free(allocateContiguous(trace, tensor));
+  trace.free(least);
+  trace.free(most);
 }
 
 /// All elements of float32 or float64 at once: by way of the mean.
-static int64_t getDeviationBytes(WorkspaceRule &rule,
-                                 const ConcreteTensor &input,
-                                 const ConcreteTensor &result) {
+/// Source: std_var_all_cpu in native/ReduceOps.cpp.
+static void allocateDeviation(WorkspaceRule &rule, AllocationTrace &trace,
+                              const ConcreteTensor &input,
+                              const ConcreteTensor &result) {
   if (isHalf(result.elementType) || input.numElements() == 0 ||
       result.numElements() != 1)
-    return 0;
-  return result.numBytes() + getMeanBytes(rule, input, result);
+    return;
+  AllocationTrace::Block mean = trace.allocate(result.numBytes());
+  allocateMean(rule, trace, input, result);
+  trace.free(mean);
 }
 
 static void describeDeviation(const Reduced &reduced) {
-  reduced.rule.setTransient(
-      getDeviationBytes(reduced.rule, reduced.input, reduced.result));
+  AllocationTrace trace;
+  allocateDeviation(reduced.rule, trace, reduced.input, reduced.result);
+  reduced.rule.setTrace(std::move(trace));
 }
 
 /// The real and the imaginary parts by themselves, with their means where
@@ -119,19 +137,22 @@ static void describeComplexDeviation(const Reduced &reduced, bool hasMean) {
     part.strides = strides;
   }
   part.contiguous = false;
-  int64_t one = reduced.result.numBytes() * (hasMean ? 2 : 1);
-  int64_t inside =
-      hasMean ? 0 : getDeviationBytes(reduced.rule, part, reduced.result);
+  int64_t bytes = reduced.result.numBytes();
   AllocationTrace trace;
+  SmallVector<AllocationTrace::Block, 4> ofParts;
   for (int count = 0; count < 2; ++count) {
-    trace.allocate(one);
-    trace.allocateTemporary(inside);
+    ofParts.push_back(trace.allocate(bytes));
+    if (hasMean)
+      ofParts.push_back(trace.allocate(bytes));
+    else
+      allocateDeviation(reduced.rule, trace, part, reduced.result);
   }
-  trace.allocate(reduced.result.numBytes());
+  trace.allocate(bytes);
   if (hasMean)
-    trace.allocate(2 * reduced.result.numBytes());
-  trace.free(2 * one);
-  reduced.rule.setTransient(trace.getTransient());
+    trace.allocate(2 * bytes);
+  for (AllocationTrace::Block block : llvm::reverse(ofParts))
+    trace.free(block);
+  reduced.rule.setTrace(std::move(trace));
 }
 
 static void describeNorm(const Reduced &reduced, Attribute order) {
@@ -145,10 +166,11 @@ static void describeNorm(const Reduced &reduced, Attribute order) {
       getCastBytes(reduced.input, reduced.result.elementType));
 }
 
-/// Of all elements, which are read in rows.
-static void describeVector(const Reduced &reduced) {
-  reduced.rule.setTransient(getCopyBytes(reduced.input) +
-                            getBlockBytes(reduced.input));
+/// Of rows that are contiguous.
+static void describeRows(WorkspaceRule &rule, const ConcreteTensor &rows) {
+  AllocationTrace trace;
+  allocateContiguous(trace, rows);
+  rule.setTrace(std::move(trace), 0);
 }
 
 /// The dim is made the last, and its elements neighbours.
@@ -173,16 +195,33 @@ static void describeMedian(const Reduced &reduced, int64_t dim) {
     rows.contiguous &= rows.dims[place] == 1 || (*strides)[place] == expected;
     expected *= std::max<int64_t>(rows.dims[place], 1);
   }
-  reduced.rule.setTransient(getCopyBytes(rows) + getBlockBytes(rows));
+  describeRows(reduced.rule, rows);
 }
 
 static void describeSum(const Reduced &reduced) {
   const ConcreteTensor &input = reduced.input;
   SmallVector<bool> isReduced =
       findReduced(reduced.rule.getOp(), input.dims.size());
-  reduced.rule.setTransient(
-      getCastBytes(input, reduced.result.elementType) +
-      getSumBytes(reduced.rule, input, reduced.result, isReduced));
+  AllocationTrace trace;
+  allocateSum(reduced.rule, trace, input, reduced.result, isReduced);
+  reduced.rule.setTrace(std::move(trace));
+}
+
+static void describeMean(const Reduced &reduced) {
+  AllocationTrace trace;
+  allocateMean(reduced.rule, trace, reduced.input, reduced.result);
+  reduced.rule.setTrace(std::move(trace));
+}
+
+/// The elements are put in order in a copy.
+static void describeMedianOfAll(const Reduced &reduced) {
+  if (reduced.isEmpty())
+    return reduced.rule.setInexact("a median of nothing");
+  AllocationTrace trace;
+  AllocationTrace::Block copy = trace.allocate(reduced.input.numBytes());
+  trace.allocate(reduced.result.numBytes());
+  trace.free(copy);
+  reduced.rule.setTrace(std::move(trace));
 }
 
 void rules::describeReductionWorkspace(WorkspaceRule &rule) {
@@ -207,19 +246,21 @@ void rules::describeReductionWorkspace(WorkspaceRule &rule) {
         if (isa<FloatType>(input->elementType) &&
             !isa<FloatType>(result->elementType))
           return rule.setInexact("nansum of numbers as integers");
-        rule.setTransient(reduced.getCastAndPartial());
+        reduced.describeCast();
       })
       .Case<SumOp, SumDimOp>([&](auto) { describeSum(reduced); })
-      .Case<ProdOp, ProdDimOp>(
-          [&](auto) { rule.setTransient(reduced.getCastAndPartial()); })
+      .Case<ProdOp, ProdDimOp>([&](auto) { reduced.describeCast(); })
       .Case<AllOp, AllDimOp, AllDimsOp, AnyOp, AnyDimOp, AnyDimsOp>([&](auto) {
         // A single element is cast to bool, even where that stays uint8.
         bool isOne =
             input->numElements() == 1 && !input->elementType.isInteger(1);
-        rule.setTransient(isOne ? 1 : reduced.getCastAndPartial());
+        if (!isOne)
+          return reduced.describeCast();
+        AllocationTrace trace;
+        trace.allocateTemporary(1);
+        rule.setTrace(std::move(trace));
       })
-      .Case<MeanOp, MeanDimOp>(
-          [&](auto) { rule.setTransient(getMeanBytes(rule, *input, *result)); })
+      .Case<MeanOp, MeanDimOp>([&](auto) { describeMean(reduced); })
       .Case<LogsumexpOp>([&](auto) { describeLogSumExp(reduced); })
       // No dims are all of them, by another kernel.
       .Case<CountNonzeroDimOp>([&](auto count) {
@@ -239,26 +280,21 @@ void rules::describeReductionWorkspace(WorkspaceRule &rule) {
       .Case<AmaxOp, AminOp>(
           [&](auto) { rule.setTransient(reduced.getPartial()); })
       // Over all elements as a vector.
-      .Case<MaxOp, MinOp>([&](auto) { describeVector(reduced); })
+      .Case<MaxOp, MinOp>([&](auto) { describeRows(rule, *input); })
       .Case<ArgmaxOp, ArgminOp>([&](auto arg) {
         if (int64_t copy = getFlatCopyBytes(*input); copy && !arg.getDim())
           rule.setTransient(copy + getBlockBytes(*input));
       })
       .Case<AminmaxOp>([&](auto both) {
         if (!both.getDim())
-          describeVector(reduced);
+          describeRows(rule, *input);
       })
       .Case<QuantileOp, QuantileScalarOp, NanquantileOp, NanquantileScalarOp>(
           [&](auto) { reduction::describeQuantile(rule); })
       .Case<ModeOp, MaxDimOp, MinDimOp, TraceOp, StdMeanOp, StdMeanDimOp,
             StdMeanCorrectionOp, VarMeanOp, VarMeanDimOp, VarMeanCorrectionOp>(
           [](auto) {})
-      // The elements are put in order in a copy.
-      .Case<MedianOp, NanmedianOp>([&](auto) {
-        if (reduced.isEmpty())
-          return rule.setInexact("a median of nothing");
-        rule.setTransient(input->numBytes());
-      })
+      .Case<MedianOp, NanmedianOp>([&](auto) { describeMedianOfAll(reduced); })
       .Case<MedianDimOp, NanmedianDimOp>(
           [&](auto median) { describeMedian(reduced, median.getDim()); })
       .Default([&](Operation *) { describeUnknownWorkspace(rule); });

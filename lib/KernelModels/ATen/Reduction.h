@@ -7,9 +7,12 @@
 #ifndef KOILA_KERNELMODELS_ATEN_REDUCTION_H
 #define KOILA_KERNELMODELS_ATEN_REDUCTION_H
 
-#include "koila/Interfaces/Rules.h"
+#include "TensorBytes.h"
 
 namespace koila::reduction {
+
+/// Tensor::aminmax() of all elements.
+void allocateExtremes(AllocationTrace &trace, const ConcreteTensor &tensor);
 
 /// quantile and nanquantile; `saved` is told what autograd keeps.
 void describeQuantile(WorkspaceRule &rule, SavedRule *saved = nullptr);

@@ -5,9 +5,9 @@
 //===----------------------------------------------------------------------===//
 
 #include "../WorkspaceRules.h"
-#include "AllocationTrace.h"
 #include "Backward/BackwardFormulas.h"
 #include "Backward/BackwardReplay.h"
+#include "TensorBytes.h"
 #include "koila/Dialect/Koila/IR/ResampleOps.h"
 #include "koila/Interfaces/KoilaOpInterfaces.h"
 #include "llvm/ADT/TypeSwitch.h"
@@ -17,19 +17,38 @@ using namespace mlir;
 using namespace koila;
 using namespace koila::kernels;
 
+/// Of a row or column, as int64.
+static constexpr int64_t kPlaceBytes = 8;
+
+/// What the elements of a list of tensors have goes from the first on.
+static void freeInOrder(AllocationTrace &trace,
+                        ArrayRef<AllocationTrace::Block> blocks) {
+  for (AllocationTrace::Block block : blocks)
+    trace.free(block);
+}
+
 /// Every row and column of the result has its `points` places in the input,
 /// as int64, and their weights.
-static int64_t getTableBytes(const ConcreteTensor &result, int64_t points) {
-  int64_t extents = 0;
+static void describeTables(WorkspaceRule &rule, const ConcreteTensor &result,
+                           int64_t points) {
+  AllocationTrace trace;
+  SmallVector<AllocationTrace::Block> tables;
   for (int64_t extent : ArrayRef(result.dims).drop_front(2))
-    extents += extent;
-  return extents * points * (8 + getElementBytes(result.elementType));
+    for (int64_t point = 0; point < points; ++point)
+      for (int64_t size : {kPlaceBytes, getElementBytes(result.elementType)})
+        tables.push_back(trace.allocate(extent * size));
+  freeInOrder(trace, tables);
+  rule.setTrace(std::move(trace));
 }
 
 /// A channels-last kernel, on copies where the tensors are not.
-static int64_t getChannelsLastBytes(const ConcreteTensor &input,
-                                    const ConcreteTensor &result) {
-  return getChannelsLastCopyBytes(input) + getChannelsLastCopyBytes(result);
+static void describeChannelsLast(WorkspaceRule &rule,
+                                 const ConcreteTensor &input,
+                                 const ConcreteTensor &result) {
+  AllocationTrace trace;
+  trace.allocate(getChannelsLastCopyBytes(input));
+  trace.allocate(getChannelsLastCopyBytes(result));
+  rule.setTrace(std::move(trace), 0);
 }
 
 /// nearest (one point) and linear (two points) interpolation of images.
@@ -44,15 +63,16 @@ static void describeImage(WorkspaceRule &rule, const ConcreteTensor &input,
       points == 2 && channels == kFewChannels && rule.getTarget().threads == 1;
   bool vectorized = (isChannelsLast(input) && channels > kFewChannels) ||
                     result.dims[2] + result.dims[3] <= kMostSmall || isColor;
-  rule.setTransient(vectorized ? getChannelsLastBytes(input, result)
-                               : getTableBytes(result, points));
+  if (vectorized)
+    return describeChannelsLast(rule, input, result);
+  describeTables(rule, result, points);
 }
 
 static void describeVolume(WorkspaceRule &rule, const ConcreteTensor &input,
                            const ConcreteTensor &result, int64_t points) {
   if (isChannelsLast(input) && input.dims[1] > 3)
-    return rule.setTransient(getChannelsLastBytes(input, result));
-  rule.setTransient(getTableBytes(result, points));
+    return describeChannelsLast(rule, input, result);
+  describeTables(rule, result, points);
 }
 
 /// The places of all points with a one, into which a line for each dim is
@@ -67,12 +87,21 @@ static ConcreteTensor makePlaces(AllocationTrace &trace, Operation *op,
   if (grid.dims.back() != 0)
     ++places.dims.back();
   trace.allocate(places.numBytes());
-  for (int64_t extent : ArrayRef(grid.dims).drop_front().drop_back()) {
-    // The line is scaled by two numbers.
-    bool isScaled = !aligned && extent > 1;
-    trace.allocateTemporary((isScaled ? 3 : 1) * std::max<int64_t>(extent, 1) *
-                                size +
-                            (isScaled ? getIntegerBytes(grid.elementType) : 0));
+  // The columns first.
+  for (int64_t extent :
+       llvm::reverse(ArrayRef(grid.dims).drop_front().drop_back())) {
+    int64_t line = std::max<int64_t>(extent, 1) * size;
+    SmallVector<AllocationTrace::Block> lines{trace.allocate(line)};
+    // The line is multiplied and divided by a number, a 0-dim tensor that is
+    // cast.
+    int64_t scales = !aligned && extent > 1 ? 2 : 0;
+    for (int64_t scale = 0; scale < scales; ++scale) {
+      auto number = trace.allocate(kPlaceBytes), cast = trace.allocate(size);
+      lines.push_back(trace.allocate(line));
+      trace.free(cast);
+      trace.free(number);
+    }
+    freeInOrder(trace, lines);
   }
   return places;
 }
@@ -88,7 +117,7 @@ static void describeAffineGrid(WorkspaceRule &rule,
   AllocationTrace trace;
   makePlaces(trace, rule.getOp(), grid);
   trace.allocate(grid.numBytes());
-  rule.setTransient(trace.getPeak() - grid.numBytes());
+  rule.setTrace(std::move(trace), grid.numBytes());
 }
 
 /// The extent of the window of input that a row or column of the result reads.
@@ -127,14 +156,17 @@ static void describeAntialias(WorkspaceRule &rule, const ConcreteTensor &input,
       trace.allocate(between);
     }
     auto window = isSingle ? getWindow<float> : getWindow<double>;
-    int64_t table =
-        to * (32 + window(from, to, points, alignsCorners, factors[dim - 2]) *
-                       getElementBytes(result.elementType));
-    trace.allocate(table);
-    trace.free(table);
+    int64_t weights =
+        window(from, to, points, alignsCorners, factors[dim - 2]) *
+        getElementBytes(result.elementType);
+    SmallVector<AllocationTrace::Block> tables;
+    for (int64_t size :
+         {kPlaceBytes, kPlaceBytes, kPlaceBytes, weights, kPlaceBytes})
+      tables.push_back(trace.allocate(to * size));
+    freeInOrder(trace, tables);
   }
   trace.free(between);
-  rule.setTransient(trace.getPeak());
+  rule.setTrace(std::move(trace), 0);
 }
 
 template <typename ResizeToOp>
@@ -192,7 +224,7 @@ void rules::describeResampleWorkspace(WorkspaceRule &rule) {
           return describeImage(rule, *input, *result, points);
         if (result->dims.size() == 5)
           return describeVolume(rule, *input, *result, points);
-        rule.setTransient(getTableBytes(*result, points));
+        describeTables(rule, *result, points);
       });
 }
 

@@ -6,7 +6,8 @@
 //===----------------------------------------------------------------------===//
 
 #include "../WorkspaceRules.h"
-#include "AllocationTrace.h"
+#include "Reduction.h"
+#include "TensorBytes.h"
 #include "koila/Dialect/Koila/IR/Elementwise.h"
 #include "koila/Dialect/Koila/IR/SortOps.h"
 #include "llvm/ADT/TypeSwitch.h"
@@ -38,9 +39,23 @@ static void describeOrder(WorkspaceRule &rule, int64_t dim,
       moved = std::max(moved, input->numBytes() + elements * kPlace);
     rule.setBound("a vector of integers may be sorted by digits");
   }
-  rule.setTransient(inside + moved);
   if (isParallel)
     rule.setBound("threads that sort may not do so at once");
+  if (!rule.isExact())
+    return rule.setTransient(inside + moved);
+  // Of both results the one that is dropped.
+  AllocationTrace trace;
+  AllocationTrace::Block other;
+  if (dropped == Dropped::Values) {
+    other = trace.allocate(inside);
+    trace.allocate(elements * kPlace);
+  } else if (dropped == Dropped::Places) {
+    trace.allocate(input->numBytes());
+    other = trace.allocate(inside);
+  }
+  trace.allocateTemporary(moved);
+  trace.free(other);
+  rule.setTrace(std::move(trace));
 }
 
 /// Values and places are moved about in copies. Source:
@@ -50,8 +65,12 @@ static void describeSelection(WorkspaceRule &rule) {
   if (!input)
     return rule.setInexact("a shape of the operator is unknown");
   constexpr int64_t kPlace = 8;
-  if (!input->dims.empty())
-    rule.setTransient(input->numBytes() + input->numElements() * kPlace);
+  if (input->dims.empty())
+    return;
+  AllocationTrace trace;
+  trace.allocate(input->numBytes());
+  trace.allocate(input->numElements() * kPlace);
+  rule.setTrace(std::move(trace), 0);
 }
 
 /// The type of the number that is searched for; null if it is computed.
@@ -70,11 +89,11 @@ static Type getComparedType(Type elements, Type number) {
 
 /// Rows of one type. A number becomes a 0-dim tensor.
 /// Source: native/BucketizationUtils.h.
-static void describeSearch(WorkspaceRule &rule, Value boundaries, Value values,
+static void describeSearch(WorkspaceRule &rule, Value boundaries, Value wanted,
                            Value sorter) {
   auto among = rule.tensor(boundaries), order = rule.tensor(sorter);
-  auto searched = rule.tensor(values);
-  if (!values)
+  auto searched = rule.tensor(wanted);
+  if (!wanted)
     if (Type type = getSearchedType(rule.getOp()))
       searched = ConcreteTensor{{}, type};
   auto result = rule.tensor(rule.getOp()->getResult(0));
@@ -82,32 +101,40 @@ static void describeSearch(WorkspaceRule &rule, Value boundaries, Value values,
       !among->getStrides() || !searched->getStrides())
     return rule.setInexact("what is searched is unknown");
   AllocationTrace trace;
-  if (!values)
-    trace.allocate(searched->numBytes());
+  AllocationTrace::Block number;
+  if (!wanted)
+    number = trace.allocate(searched->numBytes());
   // The least and the greatest place are looked at.
   if (order && order->numElements() > 0)
-    trace.allocateTemporary(2 * getElementBytes(order->elementType) +
-                            getCopyBytes(*order) + getBlockBytes(*order));
+    reduction::allocateExtremes(trace, *order);
   trace.allocate(result->numBytes());
-  if (searched->numElements() == 0)
-    return rule.setTransient(trace.getPeak() - result->numBytes());
-  trace.makeContiguous(*searched);
-  trace.makeContiguous(*among);
+  if (searched->numElements() == 0) {
+    trace.free(number);
+    return rule.setTrace(std::move(trace), result->numBytes());
+  }
+  AllocationTrace::Block values = allocateContiguous(trace, *searched);
+  AllocationTrace::Block rows = allocateContiguous(trace, *among);
+  AllocationTrace::Block places;
   if (order)
-    trace.makeContiguous(*order);
+    places = allocateContiguous(trace, *order);
   Type common = searched->elementType;
-  if (values && common != among->elementType)
+  if (wanted && common != among->elementType)
     common = rules::promoteTypes(common, !searched->dims.empty(),
                                  among->elementType, !among->dims.empty());
-  else if (!values)
+  else if (!wanted)
     common = getComparedType(among->elementType, common);
-  for (const ConcreteTensor &tensor : {*searched, *among}) {
+  auto cast = [&](const ConcreteTensor &tensor, AllocationTrace::Block &block) {
     if (tensor.elementType == common)
-      continue;
-    trace.allocate(countBytes(tensor, common));
-    trace.free(getCopyBytes(tensor));
-  }
-  rule.setTransient(trace.getPeak() - result->numBytes());
+      return;
+    AllocationTrace::Block before = block;
+    block = trace.allocate(countBytes(tensor, common));
+    trace.free(before);
+  };
+  cast(*searched, values);
+  cast(*among, rows);
+  for (AllocationTrace::Block block : {places, rows, values, number})
+    trace.free(block);
+  rule.setTrace(std::move(trace), result->numBytes());
 }
 
 /// Each difference is a tensor of its own; the one before it goes when the next
@@ -121,25 +148,37 @@ static void describeDiff(WorkspaceRule &rule, DiffOp op) {
   if (times <= 0)
     return;
   dim += dim < 0 ? rank : 0;
-  int64_t length = self->dims[dim];
-  bool joins = false;
-  for (Value more : {op.getPrepend(), op.getAppend()}) {
-    if (!more)
+  int64_t length = 0;
+  SmallVector<ConcreteTensor, 3> joined;
+  for (Value part : {op.getPrepend(), op.getSelf(), op.getAppend()}) {
+    if (!part)
       continue;
-    auto tensor = rule.tensor(more);
+    auto tensor = rule.tensor(part);
     if (!tensor || tensor->dims.size() != self->dims.size())
       return rule.setInexact("a shape of the operator is unknown");
     length += tensor->dims[dim];
-    joins = true;
+    joined.push_back(std::move(*tensor));
   }
   int64_t row = getElementBytes(result->elementType);
   for (int64_t other = 0; other < rank; ++other)
     row *= other == dim ? 1 : result->dims[other];
-  // Nothing is left after `length` steps. The second one holds the most: what
-  // the first made, and its own.
+  AllocationTrace trace;
+  AllocationTrace::Block whole, last;
+  if (joined.size() > 1) {
+    whole = trace.allocate(row * length);
+    for (const ConcreteTensor &part : joined)
+      if (part.elementType != result->elementType)
+        trace.allocateTemporary(part.numBytes());
+  }
+  // Nothing is left after `length` steps.
   times = std::min(times, length);
-  int64_t most = std::max<int64_t>(times > 1 ? 2 * length - 3 : length - 1, 0);
-  rule.setTransient(row * ((joins ? length : 0) + most - (length - times)));
+  for (int64_t step = 1; step <= times; ++step) {
+    AllocationTrace::Block before = last;
+    last = trace.allocate(row * (length - step));
+    trace.free(before);
+  }
+  trace.free(whole);
+  rule.setTrace(std::move(trace));
 }
 
 /// Elements are sorted with their places, and counts are differences of places.
@@ -160,7 +199,7 @@ static void describeUnique(WorkspaceRule &rule, bool sorts, bool counts) {
     return rule.setInexact("a shape of the operator is unknown");
   int64_t elements = self->numElements();
   AllocationTrace trace;
-  trace.makeContiguous(*self);
+  allocateContiguous(trace, *self);
   // Of bools it is enough to look which there are.
   if (sorts && elements > 0 && !self->elementType.isInteger(1)) {
     int64_t sorted = self->numBytes() + elements * kPlace;
@@ -172,7 +211,7 @@ static void describeUnique(WorkspaceRule &rule, bool sorts, bool counts) {
       trace.allocate((elements + 1) * kPlace);
   }
   trace.allocate(results);
-  rule.setTransient(trace.getPeak() - results);
+  rule.setTrace(std::move(trace), results);
   rule.setBound("how many elements differ is decided by data");
 }
 

@@ -158,8 +158,8 @@ static void transform(WorkspaceRule &rule, AllocationTrace &trace,
   switch (getKind(op)) {
   case Fourier::Complex:
     if (dims.empty())
-      return trace.allocate(signal.numBytes());
-    if (isReal)
+      trace.allocate(signal.numBytes());
+    else if (isReal)
       transformReal(trace, signal, dims, /*onesided=*/false);
     else
       transformComplex(trace, signal, dims);

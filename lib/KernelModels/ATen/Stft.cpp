@@ -61,7 +61,7 @@ static void runStft(WorkspaceRule &rule, AllocationTrace &trace, Signal signal,
   }
   transformReal(trace, windows, {2}, onesided);
   trace.free(held);
-  rule.setTransient(trace.getTransient());
+  rule.setTrace(std::move(trace));
 }
 
 template <typename OpT>
@@ -161,7 +161,7 @@ static void runIstft(WorkspaceRule &rule, AllocationTrace &trace,
   }
   trace.free(1 + s.total * s.size + s.points * s.size + 2 * s.getFrameBytes() +
              (isRecorded ? window : 0));
-  rule.setTransient(trace.getTransient());
+  rule.setTrace(std::move(trace));
 }
 
 /// The spectra of all frames, as [samples, frames, frequencies].

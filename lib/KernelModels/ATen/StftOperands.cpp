@@ -7,7 +7,6 @@
 
 using namespace mlir;
 using namespace koila;
-using kernels::AllocationTrace;
 using spectral::Signal;
 
 std::optional<Signal> spectral::getSignal(const WorkspaceRule &rule,

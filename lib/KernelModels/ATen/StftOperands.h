@@ -9,7 +9,7 @@
 #ifndef KOILA_KERNELMODELS_ATEN_STFTOPERANDS_H
 #define KOILA_KERNELMODELS_ATEN_STFTOPERANDS_H
 
-#include "AllocationTrace.h"
+#include "TensorBytes.h"
 #include "koila/Dialect/Koila/IR/SpectralOps.h"
 
 namespace koila::spectral {
@@ -47,12 +47,12 @@ mlir::Type getRealType(mlir::Type type);
 
 // Transforms of at least one dim. The results are left in `trace`.
 
-Signal transformComplex(kernels::AllocationTrace &trace, const Signal &signal,
+Signal transformComplex(AllocationTrace &trace, const Signal &signal,
                         llvm::ArrayRef<int64_t> dims);
 /// The last of `dims` has `extent` elements after it.
-Signal transformToReal(kernels::AllocationTrace &trace, const Signal &signal,
+Signal transformToReal(AllocationTrace &trace, const Signal &signal,
                        llvm::ArrayRef<int64_t> dims, int64_t extent);
-Signal transformReal(kernels::AllocationTrace &trace, const Signal &signal,
+Signal transformReal(AllocationTrace &trace, const Signal &signal,
                      llvm::ArrayRef<int64_t> dims, bool onesided);
 
 } // namespace koila::spectral

@@ -26,18 +26,47 @@ static std::optional<bool> reducesApart(const ConcreteTensor &input,
   return false;
 }
 
+/// Whether a sum goes by way of copies in float32. Says so where strides that
+/// are not known decide it. Source: should_use_acc_buffer in
+/// native/ReduceOps.cpp.
+static bool sumsInFloat(WorkspaceRule &rule, const ConcreteTensor &input,
+                        const ConcreteTensor &result,
+                        ArrayRef<bool> isReduced) {
+  if (!isHalf(result.elementType) || input.numElements() == 0)
+    return false;
+  auto isApart = reducesApart(input, isReduced);
+  if (!isApart)
+    rule.setInexact("a sum over dims of which the strides are unknown");
+  return isApart.value_or(false);
+}
+
+void kernels::allocateSum(WorkspaceRule &rule, AllocationTrace &trace,
+                          const ConcreteTensor &input,
+                          const ConcreteTensor &result,
+                          ArrayRef<bool> isReduced) {
+  AllocationTrace::Block cast =
+      trace.allocate(getCastBytes(input, result.elementType));
+  if (sumsInFloat(rule, input, result, isReduced)) {
+    ConcreteTensor sum = result;
+    sum.elementType = Float32Type::get(result.elementType.getContext());
+    AllocationTrace::Block buffer = trace.allocate(sum.numBytes());
+    AllocationTrace::Block wide =
+        trace.allocate(countBytes(input, sum.elementType));
+    trace.allocateTemporary(getPartialBytes(rule, input, sum));
+    trace.free(wide);
+    trace.free(buffer);
+  } else {
+    trace.allocateTemporary(getPartialBytes(rule, input, result));
+  }
+  trace.free(cast);
+}
+
 int64_t kernels::getSumBytes(WorkspaceRule &rule, const ConcreteTensor &input,
                              const ConcreteTensor &result,
                              ArrayRef<bool> isReduced) {
-  bool mayCopy = isHalf(result.elementType) && input.numElements() != 0;
-  auto isApart = mayCopy ? reducesApart(input, isReduced) : false;
-  if (!isApart)
-    rule.setInexact("a sum over dims of which the strides are unknown");
-  if (!isApart || !*isApart)
-    return getPartialBytes(rule, input, result);
-  // By way of copies. Source: should_use_acc_buffer in native/ReduceOps.cpp.
-  ConcreteTensor sum = result;
-  sum.elementType = Float32Type::get(result.elementType.getContext());
-  return getCastBytes(input, sum.elementType) + sum.numBytes() +
-         getPartialBytes(rule, input, sum);
+  ConcreteTensor summed = input;
+  summed.elementType = result.elementType;
+  AllocationTrace trace;
+  allocateSum(rule, trace, summed, result, isReduced);
+  return trace.getPeak();
 }

@@ -7,7 +7,7 @@
 #ifndef KOILA_KERNELMODELS_ATEN_SUM_H
 #define KOILA_KERNELMODELS_ATEN_SUM_H
 
-#include "AllocationTrace.h"
+#include "TensorBytes.h"
 #include "llvm/ADT/ArrayRef.h"
 
 namespace koila::kernels {
@@ -17,6 +17,10 @@ namespace koila::kernels {
 int64_t getSumBytes(WorkspaceRule &rule, const ConcreteTensor &input,
                     const ConcreteTensor &result,
                     llvm::ArrayRef<bool> isReduced);
+/// The same in the order of its steps, after a cast of the input.
+void allocateSum(WorkspaceRule &rule, AllocationTrace &trace,
+                 const ConcreteTensor &input, const ConcreteTensor &result,
+                 llvm::ArrayRef<bool> isReduced);
 
 } // namespace koila::kernels
 

@@ -8,7 +8,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "GemmOperandCopies.h"
-#include "../ATen/AllocationTrace.h"
+#include "../ATen/TensorBytes.h"
 #include "../OneDNN/Amx/AmxProduct.h"
 #include "koila/Dialect/Koila/IR/CopyOps.h"
 #include "koila/Dialect/Koila/IR/Koila.h"
@@ -80,8 +80,10 @@ static bool isReadable(const Factor &factor) {
          (row == 1 && column >= std::max<int64_t>(rows, 1));
 }
 
-static int64_t getReadableBytes(const Factor &matrix) {
-  return isReadable(matrix) ? 0 : matrix.numBytes();
+/// A copy that BLAS can read, where it cannot read the matrix.
+static AllocationTrace::Block allocateReadable(AllocationTrace &trace,
+                                               const Factor &matrix) {
+  return trace.allocate(isReadable(matrix) ? 0 : matrix.numBytes());
 }
 
 /// Tensor::is_contiguous, for which dims of one do not matter.
@@ -158,9 +160,10 @@ bool blas::takesOneDnn(const WorkspaceRule &rule, Type type,
          isLarge(extents);
 }
 
-/// What oneDNN holds to multiply the matrices of `lhs` by as many others.
-static int64_t getOneDnnBytes(WorkspaceRule &rule, const Factor &lhs,
-                              const Factor &rhs, blas::Scale scale) {
+/// The scratchpad of oneDNN to multiply the matrices of `lhs` by as many
+/// others.
+static int64_t getScratchpadBytes(WorkspaceRule &rule, const Factor &lhs,
+                                  const Factor &rhs) {
   int64_t columns = rhs.dims.back();
   const WorkspaceTarget &target = rule.getTarget();
   Library library = getLibrary(target.isa, lhs.type);
@@ -182,8 +185,6 @@ static int64_t getOneDnnBytes(WorkspaceRule &rule, const Factor &lhs,
                     " in oneDNN of too many elements");
     return 0;
   }
-  // The scale is a tensor of one number. Source: ideep's matmul_forward.
-  int64_t scaleBytes = scale == blas::Scale::Other ? sizeof(float) : 0;
   onednn::BrgemmProduct product{batch,
                                 rows,
                                 sums,
@@ -199,16 +200,16 @@ static int64_t getOneDnnBytes(WorkspaceRule &rule, const Factor &lhs,
     onednn::AmxProduct ofAmx{product, rhs.strides.back() != 1 && columns > 1};
     onednn::Caches caches{target.l1Bytes, target.l2Bytes};
     if (auto bytes = onednn::getAmxBytes(ofAmx, target.threads, caches))
-      return *bytes + scaleBytes;
+      return *bytes;
     rule.setBound("the blocks of a product of bfloat16 with AMX");
-    return onednn::boundAmxBytes(ofAmx, target.threads, caches) + scaleBytes;
+    return onednn::boundAmxBytes(ofAmx, target.threads, caches);
   }
   if (library == Library::Brgemm) {
     auto bytes = onednn::getBrgemmBytes(product, target.threads);
     if (!bytes)
       rule.setInexact(Twine("a product of ") + typeName +
                       " that oneDNN cannot cut into blocks");
-    return bytes.value_or(0) + scaleBytes;
+    return bytes.value_or(0);
   }
   // Each thread sums whole rows of a matrix, or a part of one. Source:
   // get_scratchpad_num_elements.
@@ -221,7 +222,17 @@ static int64_t getOneDnnBytes(WorkspaceRule &rule, const Factor &lhs,
   // A scratchpad can be moved to where it is aligned. Source: registry_t::book.
   constexpr int64_t kAlignment = 128;
   return std::max(getSums(1), getSums(target.threads)) * sizeof(float) +
-         kAlignment + scaleBytes;
+         kAlignment;
+}
+
+/// What oneDNN holds to multiply the matrices of `lhs` by as many others: a
+/// scale is a tensor of one number. Source: ideep's matmul_forward.
+static void allocateOneDnn(AllocationTrace &trace, WorkspaceRule &rule,
+                           const Factor &lhs, const Factor &rhs,
+                           blas::Scale scale) {
+  auto scaled = trace.allocate(scale == blas::Scale::Other ? sizeof(float) : 0);
+  trace.allocateTemporary(getScratchpadBytes(rule, lhs, rhs));
+  trace.free(scaled);
 }
 
 /// The factor in rows, as a copy is.
@@ -236,12 +247,13 @@ static Factor getDense(Factor factor) {
 
 /// What mkldnn_matmul copies, for it reads what is dense; then `factor` is the
 /// copy.
-static int64_t copyUnlessDense(Factor &factor) {
+static AllocationTrace::Block copyUnlessDense(AllocationTrace &trace,
+                                              Factor &factor) {
   if (!isContiguous(factor) && isInColumns(factor))
-    return 0;
+    return {};
   int64_t bytes = isContiguous(factor) ? 0 : factor.numBytes();
   factor = getDense(factor);
-  return bytes;
+  return trace.allocate(bytes);
 }
 
 /// Whether a product with a vector is a loop of dot products: one factor is a
@@ -283,79 +295,114 @@ blas::Scale blas::getScale(Attribute number) {
 //===----------------------------------------------------------------------===//
 
 /// Sources: addmm_impl_cpu_; cpublas::gemm and mkldnn_gemm.
-int64_t blas::getMmBytes(WorkspaceRule &rule, const Factor &lhs,
-                         const Factor &rhs, Scale scale) {
+void blas::allocateMm(AllocationTrace &trace, WorkspaceRule &rule,
+                      const Factor &lhs, const Factor &rhs, Scale scale) {
   int64_t rows = lhs.dims[0], sums = lhs.dims[1], columns = rhs.dims[1];
   Factor result{{rows, columns}, {}, lhs.type};
   if (result.numBytes() == 0 || sums == 0)
-    return 0;
-  int64_t copies = getReadableBytes(lhs) + getReadableBytes(rhs);
-  Library library = getLibrary(rule.getTarget().isa, lhs.type);
-  if (library == Library::ATen || scale == Scale::Zero ||
-      !isLarge({rows, sums, columns}) ||
-      ((library == Library::Gemm || lhs.type.isF16()) && scale == Scale::One &&
-       isDotProducts(lhs, rhs)))
-    return copies;
-  // BLAS takes columns: a result of one is that row.
+    return;
+  // BLAS takes columns: a result of one is that row, and the factors of others
+  // are exchanged.
   bool isColumn = columns == 1;
-  Factor first = isColumn ? transpose(rhs) : lhs;
-  Factor second = isColumn ? transpose(lhs) : rhs;
-  for (Factor *factor : {&first, &second})
-    if (!isReadable(*factor))
-      *factor = getDense(*factor);
-  return copies + getOneDnnBytes(rule, first, second, scale);
+  auto first = allocateReadable(trace, isColumn ? lhs : rhs);
+  auto second = allocateReadable(trace, isColumn ? rhs : lhs);
+  Library library = getLibrary(rule.getTarget().isa, lhs.type);
+  bool isOfATen = library == Library::ATen || scale == Scale::Zero ||
+                  !isLarge({rows, sums, columns}) ||
+                  ((library == Library::Gemm || lhs.type.isF16()) &&
+                   scale == Scale::One && isDotProducts(lhs, rhs));
+  if (!isOfATen) {
+    Factor left = isColumn ? transpose(rhs) : lhs;
+    Factor right = isColumn ? transpose(lhs) : rhs;
+    for (Factor *factor : {&left, &right})
+      if (!isReadable(*factor))
+        *factor = getDense(*factor);
+    allocateOneDnn(trace, rule, left, right, scale);
+  }
+  trace.free(second);
+  trace.free(first);
+}
+
+/// Source: mkldnn_matmul in native/mkldnn/Matmul.cpp.
+static void allocateOneDnnMatmul(AllocationTrace &trace, WorkspaceRule &rule,
+                                 Factor lhs, Factor rhs, blas::Scale scale) {
+  if (scale == blas::Scale::Zero)
+    return;
+  auto left = copyUnlessDense(trace, lhs);
+  auto right = copyUnlessDense(trace, rhs);
+  allocateOneDnn(trace, rule, lhs, rhs, scale);
+  trace.free(right);
+  trace.free(left);
 }
 
 /// Source: bmm_out_or_baddbmm_. Small products and readable matrices need
 /// nothing; else the matrices are multiplied one after the other.
-int64_t blas::getBmmBytes(WorkspaceRule &rule, const Factor &lhs,
-                          const Factor &rhs, Scale scale) {
+void blas::allocateBmm(AllocationTrace &trace, WorkspaceRule &rule,
+                       const Factor &lhs, const Factor &rhs, Scale scale) {
   constexpr int64_t kSmall = 400;
   int64_t batch = lhs.dims[0], rows = lhs.dims[1], columns = rhs.dims[2];
   if (batch == 0)
-    return 0;
-  if (getLibrary(rule.getTarget().isa, lhs.type) != Library::ATen &&
-      isLarge({batch, rows, lhs.dims[2], columns})) {
-    if (scale == Scale::Zero)
-      return 0;
-    Factor left = lhs, right = rhs;
-    int64_t copies = copyUnlessDense(left) + copyUnlessDense(right);
-    return copies + getOneDnnBytes(rule, left, right, scale);
-  }
+    return;
+  if (takesOneDnn(rule, lhs.type, {batch, rows, lhs.dims[2], columns}))
+    return allocateOneDnnMatmul(trace, rule, lhs, rhs, scale);
   int64_t work = rows * lhs.dims[2] * columns;
   if (work < kSmall || (isReadable(lhs) && isReadable(rhs)))
-    return 0;
-  return getMmBytes(rule, getMatrix(lhs), getMatrix(rhs), scale);
+    return;
+  // Of more, the list would be too long.
+  constexpr int64_t kMostProducts = 1 << 12;
+  Factor left = getMatrix(lhs), right = getMatrix(rhs);
+  if (batch > kMostProducts)
+    return trace.lump(getMmBytes(rule, left, right, scale));
+  for (int64_t index = 0; index < batch; ++index)
+    allocateMm(trace, rule, left, right, scale);
 }
 
 /// Source: addmv_out in native/Blas.cpp.
-int64_t blas::getMvBytes(WorkspaceRule &rule, const Factor &matrix,
-                         const Factor &vector, Scale scale) {
+void blas::allocateMv(AllocationTrace &trace, WorkspaceRule &rule,
+                      const Factor &matrix, const Factor &vector, Scale scale) {
   if (matrix.numBytes() == 0)
-    return 0;
-  if (getLibrary(rule.getTarget().isa, matrix.type) != Library::ATen &&
-      isLarge(matrix.dims)) {
-    if (scale == Scale::Zero)
-      return 0;
-    Factor left = matrix;
-    Factor column{{vector.dims[0], 1}, {vector.strides[0], 1}, vector.type};
-    int64_t copies = copyUnlessDense(left) + copyUnlessDense(column);
-    return copies + getOneDnnBytes(rule, left, column, scale);
-  }
-  return isContiguous(matrix) ? 0 : getReadableBytes(matrix);
+    return;
+  Factor column{{vector.dims[0], 1}, {vector.strides[0], 1}, vector.type};
+  if (takesOneDnn(rule, matrix.type, matrix.dims))
+    return allocateOneDnnMatmul(trace, rule, matrix, column, scale);
+  if (!isContiguous(matrix))
+    trace.free(allocateReadable(trace, matrix));
 }
 
 /// Source: dot in native/Blas.cpp.
-int64_t blas::getDotBytes(WorkspaceRule &rule, const Factor &lhs,
-                          const Factor &rhs) {
-  if (getLibrary(rule.getTarget().isa, lhs.type) == Library::ATen ||
-      !isLarge(lhs.dims))
-    return 0;
-  int64_t copies = 0;
-  for (const Factor *factor : {&lhs, &rhs})
-    copies += isContiguous(*factor) ? 0 : factor->numBytes();
+void blas::allocateDot(AllocationTrace &trace, WorkspaceRule &rule,
+                       const Factor &lhs, const Factor &rhs) {
+  if (!takesOneDnn(rule, lhs.type, lhs.dims))
+    return;
+  auto copy = [&](const Factor &factor) {
+    return trace.allocate(isContiguous(factor) ? 0 : factor.numBytes());
+  };
+  auto left = copy(lhs), right = copy(rhs);
   Factor row = getDense({{1, lhs.dims[0]}, {lhs.dims[0], 1}, lhs.type});
-  return copies + getOneDnnBytes(rule, row, transpose(row), Scale::One);
+  allocateOneDnn(trace, rule, row, transpose(row), Scale::One);
+  trace.free(right);
+  trace.free(left);
+}
+
+int64_t blas::getMmBytes(WorkspaceRule &rule, const Factor &lhs,
+                         const Factor &rhs, Scale scale) {
+  AllocationTrace trace;
+  allocateMm(trace, rule, lhs, rhs, scale);
+  return trace.getPeak();
+}
+
+int64_t blas::getBmmBytes(WorkspaceRule &rule, const Factor &lhs,
+                          const Factor &rhs) {
+  AllocationTrace trace;
+  allocateBmm(trace, rule, lhs, rhs);
+  return trace.getPeak();
+}
+
+int64_t blas::getMvBytes(WorkspaceRule &rule, const Factor &matrix,
+                         const Factor &vector) {
+  AllocationTrace trace;
+  allocateMv(trace, rule, matrix, vector);
+  return trace.getPeak();
 }
 
 //===----------------------------------------------------------------------===//
@@ -473,8 +520,9 @@ SmallVector<int64_t> blas::getLeadingDims(const Factor &lhs,
 }
 
 /// A product in which a factor has three dims or more, and is not folded.
-static blas::MatmulCopies getBatchedCopies(WorkspaceRule &rule, Factor lhs,
-                                           Factor rhs) {
+static blas::MatmulCopies allocateBatched(AllocationTrace &trace,
+                                          WorkspaceRule &rule, Factor lhs,
+                                          Factor rhs, int64_t resultBytes) {
   auto addRows = [](Factor &factor, bool front) {
     if (factor.getRank() > 1)
       return;
@@ -488,59 +536,132 @@ static blas::MatmulCopies getBatchedCopies(WorkspaceRule &rule, Factor lhs,
   SmallVector<int64_t> leading = blas::getLeadingDims(lhs, rhs);
   blas::MatmulCopies copies;
   Factor left = flattenLeading(lhs, leading, copies.left);
+  copies.leftBlock = trace.allocate(copies.left);
   Factor right = flattenLeading(rhs, leading, copies.right);
-  copies.bytes = copies.left + copies.right + getBmmBytes(rule, left, right);
+  copies.rightBlock = trace.allocate(copies.right);
+  copies.result = trace.allocate(resultBytes);
+  allocateBmm(trace, rule, left, right);
+  return copies;
+}
+
+/// A large factor, of three dims or more, and one of a dim or two, by which it
+/// is multiplied as one matrix.
+static blas::MatmulCopies allocateFolded(AllocationTrace &trace,
+                                         WorkspaceRule &rule, const Factor &lhs,
+                                         const Factor &rhs,
+                                         int64_t resultBytes) {
+  bool isLeftLarge = lhs.getRank() >= 3;
+  const Factor &small = isLeftLarge ? rhs : lhs;
+  int64_t copied = 0;
+  Factor matrix = blas::foldRows(isLeftLarge ? lhs : transpose(rhs), copied);
+  blas::MatmulCopies copies;
+  (isLeftLarge ? copies.left : copies.right) = copied;
+  (isLeftLarge ? copies.leftBlock : copies.rightBlock) = trace.allocate(copied);
+  copies.result = trace.allocate(resultBytes);
+  if (small.getRank() == 1) {
+    allocateMv(trace, rule, matrix, small);
+  } else {
+    allocateMm(trace, rule, matrix, isLeftLarge ? small : transpose(small));
+    // The transposed result is copied into rows, unless each is one element or
+    // there is one of each.
+    if (!isLeftLarge && rhs.dims.back() != 1 && lhs.dims[0] != 1) {
+      auto rows = trace.allocate(resultBytes);
+      trace.free(copies.result);
+      copies.result = rows;
+    }
+  }
+  return copies;
+}
+
+/// Of a product that copies no factor.
+static blas::MatmulCopies makeResult(AllocationTrace::Block result) {
+  blas::MatmulCopies copies;
+  copies.result = result;
   return copies;
 }
 
 /// Source: _matmul_impl.
+static blas::MatmulCopies allocateProduct(AllocationTrace &trace,
+                                          WorkspaceRule &rule,
+                                          const Factor &lhs, const Factor &rhs,
+                                          int64_t resultBytes) {
+  int64_t left = lhs.getRank(), right = rhs.getRank();
+  if (left >= 3 && right <= 2 && isFolded(lhs)) {
+    auto result = trace.allocate(resultBytes);
+    if (right == 1)
+      allocateMv(trace, rule, fold(lhs), rhs);
+    else
+      allocateMm(trace, rule, fold(lhs), rhs);
+    return makeResult(result);
+  }
+  if (right >= 3 && left == 1 && isFolded(transpose(rhs))) {
+    auto result = trace.allocate(resultBytes);
+    allocateMv(trace, rule, fold(transpose(rhs)), lhs);
+    return makeResult(result);
+  }
+  if (left >= 3 || right >= 3) {
+    bool isTrained =
+        (left <= 2 && lhs.isTrained) || (right <= 2 && rhs.isTrained);
+    return isTrained ? allocateFolded(trace, rule, lhs, rhs, resultBytes)
+                     : allocateBatched(trace, rule, lhs, rhs, resultBytes);
+  }
+  auto result = trace.allocate(resultBytes);
+  if (left == 1 && right == 1)
+    allocateDot(trace, rule, lhs, rhs);
+  else if (right == 1)
+    allocateMv(trace, rule, lhs, rhs);
+  else if (left == 1)
+    allocateMm(trace, rule,
+               {{1, lhs.dims[0]},
+                {lhs.dims[0] * lhs.strides[0], lhs.strides[0]},
+                lhs.type},
+               rhs);
+  else
+    allocateMm(trace, rule, lhs, rhs);
+  return makeResult(result);
+}
+
+/// The dims of torch.matmul.
+static Factor getResult(const Factor &lhs, const Factor &rhs) {
+  Factor result{blas::getLeadingDims(lhs, rhs), {}, lhs.type};
+  if (lhs.getRank() > 1)
+    result.dims.push_back(lhs.dims.end()[-2]);
+  if (rhs.getRank() > 1)
+    result.dims.push_back(rhs.dims.back());
+  return result;
+}
+
+blas::MatmulCopies blas::allocateMatmul(AllocationTrace &trace,
+                                        WorkspaceRule &rule, const Factor &lhs,
+                                        const Factor &rhs, bool keepsLeft,
+                                        bool keepsRight) {
+  MatmulCopies copies =
+      allocateProduct(trace, rule, lhs, rhs, getResult(lhs, rhs).numBytes());
+  if (!keepsRight)
+    trace.free(copies.rightBlock);
+  if (!keepsLeft)
+    trace.free(copies.leftBlock);
+  return copies;
+}
+
 blas::MatmulCopies blas::getMatmulCopies(WorkspaceRule &rule, const Factor &lhs,
                                          const Factor &rhs) {
-  int64_t left = lhs.getRank(), right = rhs.getRank();
-  if (left == 1 && right == 1)
-    return {getDotBytes(rule, lhs, rhs)};
-  if (left == 2 && right == 1)
-    return {getMvBytes(rule, lhs, rhs)};
-  if (left == 1 && right == 2)
-    return {getMmBytes(rule,
-                       {{1, lhs.dims[0]},
-                        {lhs.dims[0] * lhs.strides[0], lhs.strides[0]},
-                        lhs.type},
-                       rhs)};
-  if (left == 2 && right == 2)
-    return {getMmBytes(rule, lhs, rhs)};
-  auto multiplyFolded = [&](const Factor &folded, const Factor &other) {
-    return MatmulCopies{other.getRank() == 1
-                            ? getMvBytes(rule, fold(folded), other)
-                            : getMmBytes(rule, fold(folded), other)};
-  };
-  if (left >= 3 && right <= 2 && isFolded(lhs))
-    return multiplyFolded(lhs, rhs);
-  if (right >= 3 && left == 1 && isFolded(transpose(rhs)))
-    return multiplyFolded(transpose(rhs), lhs);
-  bool leftIsLarge = left >= 3 && right <= 2;
-  bool rightIsLarge = right >= 3 && left <= 2;
-  const Factor &small = leftIsLarge ? rhs : lhs;
-  if ((!leftIsLarge && !rightIsLarge) || !small.isTrained)
-    return getBatchedCopies(rule, lhs, rhs);
-  int64_t bytes = 0;
-  Factor matrix = foldRows(leftIsLarge ? lhs : transpose(rhs), bytes);
-  MatmulCopies copies;
-  (leftIsLarge ? copies.left : copies.right) = bytes;
-  if (small.getRank() == 1) {
-    copies.bytes = bytes + getMvBytes(rule, matrix, small);
-    return copies;
-  }
-  Factor other = leftIsLarge ? small : transpose(small);
-  int64_t inside = getMmBytes(rule, matrix, other);
-  // The transposed result is copied into rows, unless each is one element or
-  // there is one of each.
-  if (rightIsLarge && rhs.dims.back() != 1 && lhs.dims[0] != 1)
-    inside = std::max(
-        inside,
-        Factor{{matrix.dims[0], other.dims[1]}, {}, lhs.type}.numBytes());
-  copies.bytes = bytes + inside;
+  AllocationTrace trace;
+  MatmulCopies copies = allocateMatmul(trace, rule, lhs, rhs);
+  copies.bytes = trace.getTransient();
   return copies;
+}
+
+void blas::keepBlocks(SavedRule &rule, const AllocationTrace &trace,
+                      ArrayRef<AllocationTrace::Block> blocks) {
+  // Where the rule has a sum only, the bytes are told.
+  bool isItemized = rule.getTrace().getNumBlocks() == trace.getNumBlocks();
+  for (AllocationTrace::Block block : blocks) {
+    if (isItemized)
+      rule.keep(block);
+    else if (!block.isEmpty())
+      rule.keep(trace.getBytes(block));
+  }
 }
 
 bool blas::checkFactors(WorkspaceRule &rule, const std::optional<Factor> &lhs,

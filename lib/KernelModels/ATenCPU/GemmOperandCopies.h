@@ -55,38 +55,59 @@ Factor flattenLeading(const Factor &factor, llvm::ArrayRef<int64_t> leading,
 enum class Scale { Zero, One, Other };
 Scale getScale(mlir::Attribute number);
 
-// What a product holds inside. Each says so where a kernel of oneDNN has
-// buffers that are not known.
+// What a product holds beside its result, in `trace`; nothing of it is left.
+// Each says so where a kernel of oneDNN has buffers that are not known.
 
 /// Two matrices.
-int64_t getMmBytes(WorkspaceRule &rule, const Factor &lhs, const Factor &rhs,
-                   Scale scale = Scale::One);
+void allocateMm(AllocationTrace &trace, WorkspaceRule &rule, const Factor &lhs,
+                const Factor &rhs, Scale scale = Scale::One);
 /// Whether a product over these extents goes to oneDNN, which may hold memory
 /// of its own.
 bool takesOneDnn(const WorkspaceRule &rule, mlir::Type type,
                  llvm::ArrayRef<int64_t> extents);
 /// Two tensors of as many matrices.
-int64_t getBmmBytes(WorkspaceRule &rule, const Factor &lhs, const Factor &rhs,
-                    Scale scale = Scale::One);
+void allocateBmm(AllocationTrace &trace, WorkspaceRule &rule, const Factor &lhs,
+                 const Factor &rhs, Scale scale = Scale::One);
 /// A matrix and a vector.
-int64_t getMvBytes(WorkspaceRule &rule, const Factor &matrix,
-                   const Factor &vector, Scale scale = Scale::One);
+void allocateMv(AllocationTrace &trace, WorkspaceRule &rule,
+                const Factor &matrix, const Factor &vector,
+                Scale scale = Scale::One);
 /// Two vectors.
-int64_t getDotBytes(WorkspaceRule &rule, const Factor &lhs, const Factor &rhs);
+void allocateDot(AllocationTrace &trace, WorkspaceRule &rule, const Factor &lhs,
+                 const Factor &rhs);
+
+// The same at the worst moment.
+
+int64_t getMmBytes(WorkspaceRule &rule, const Factor &lhs, const Factor &rhs,
+                   Scale scale = Scale::One);
+int64_t getBmmBytes(WorkspaceRule &rule, const Factor &lhs, const Factor &rhs);
+int64_t getMvBytes(WorkspaceRule &rule, const Factor &matrix,
+                   const Factor &vector);
+
 /// What torch.matmul copies and holds.
 struct MatmulCopies {
-  /// At the worst moment.
+  /// At the worst moment, beyond the result.
   int64_t bytes = 0;
   /// Of these, what is multiplied in the place of a factor.
   int64_t left = 0, right = 0;
+  /// The blocks of both and of the result, where a trace has them.
+  AllocationTrace::Block leftBlock = {}, rightBlock = {}, result = {};
 };
-/// Tensors of any ranks.
+/// Tensors of any ranks; `trace` is left with the result, and with the copies
+/// that are kept.
+MatmulCopies allocateMatmul(AllocationTrace &trace, WorkspaceRule &rule,
+                            const Factor &lhs, const Factor &rhs,
+                            bool keepsLeft = false, bool keepsRight = false);
 MatmulCopies getMatmulCopies(WorkspaceRule &rule, const Factor &lhs,
                              const Factor &rhs);
 
 /// Says why the figure is not exact where the factors are not known.
 bool checkFactors(WorkspaceRule &rule, const std::optional<Factor> &lhs,
                   const std::optional<Factor> &rhs);
+
+/// Autograd keeps these blocks of `trace`, which is that of the rule.
+void keepBlocks(SavedRule &rule, const AllocationTrace &trace,
+                llvm::ArrayRef<AllocationTrace::Block> blocks);
 
 /// Autograd keeps the factors that the differentiation rule names, or what was
 /// multiplied in their place.

@@ -45,19 +45,18 @@ static Workspace pointwise(const Geometry &g) {
   int64_t by48 = roundUp(g.groupOutput, 48);
   if (least > 32 && (float)g.groupOutput / by48 >= 0.95f)
     most = std::max(most, by48);
-  return {g.nested(batchScratchpad(g, 1)) +
-              blockedWeight(g, 1) / g.groupOutput * most,
-          least == most};
+  return inPlacePeak(g, g.nested(batchScratchpad(g, 1)),
+                     blockedWeight(g, 1) / g.groupOutput * most, least == most);
 }
 
 /// brg_conv. Blocks of 48 and 64 are tried where they divide the channels.
 static Workspace general(const Geometry &g) {
   int64_t block = roundUp(g.groupOutput, 16) > 16 ? 32 : 16;
   int64_t kernel = g.kernelArea();
-  Workspace found = {
-      g.nested(batchScratchpad(g, kernel)) + blockedWeight(g, block),
+  Workspace found = inPlacePeak(
+      g, g.nested(batchScratchpad(g, kernel)), blockedWeight(g, block),
       roundUp(g.groupOutput, 16) == roundUp(g.groupOutput, block) &&
-          kernel * BatchElement <= Page};
+          kernel * BatchElement <= Page);
   // One input channel is unfolded along the kernel; one output column may be
   // unfolded along the rows. Both copy padded rows for each thread.
   bool folds = g.strideW > 1 && !g.paddingW; // Columns become channels.
@@ -89,11 +88,11 @@ Workspace conv::channelsLastOneDnn(const Geometry &g) {
         (!g.isVolume &&
          g.paddingW <= std::min<int64_t>(g.outputW > 7 ? 6 : 4, g.outputW));
     if (g.kernelMeetsInput() && fits)
-      return {weight, true};
+      return inPlacePeak(g, 0, weight, true);
     // Else jit:avx512_core, a block of sixteen by sixteen for each channel.
     if (g.isVolume && g.kernelMeetsInput() &&
         fitsDirectUnroll(g, 16) == TriBool::Yes)
-      return {256 * g.weightBytes(), true};
+      return inPlacePeak(g, 0, 256 * g.weightBytes(), true);
     return {2 * (g.inputBytes() + g.outputBytes()) + 256 * g.weightBytes() +
                 Page,
             false};
@@ -110,7 +109,7 @@ Workspace conv::channelsLastOneDnn(const Geometry &g) {
                      roundUp(g.groupOutput, block) * g.kernelArea() *
                      FloatBytes;
     if (g.kernelMeetsInput() && fitsDirectUnroll(g, block) == TriBool::Yes)
-      return {weight, true};
+      return inPlacePeak(g, 0, weight, true);
     // brg_conv:avx2, in blocks of up to 32.
     int64_t other =
         g.nested(batchScratchpad(g, g.kernelArea())) + blockedWeight(g, 32);

@@ -10,21 +10,58 @@
 using namespace koila;
 using namespace koila::conv;
 
+/// A primitive of oneDNN: its scratchpad, and copies in its layouts, of which
+/// that of the result is left. Source: ideep's convolution_forward.
+static AllocationTrace::Block compute(AllocationTrace &trace, const Geometry &g,
+                                      int64_t scratchpad, int64_t source,
+                                      int64_t weight, int64_t result) {
+  auto buffers = trace.allocate(g.nested(scratchpad));
+  auto input = trace.allocate(source);
+  auto filter = trace.allocate(weight);
+  auto computed = trace.allocate(result);
+  trace.free(filter);
+  trace.free(input);
+  trace.free(buffers);
+  return computed;
+}
+
+static Workspace finish(const Geometry &g, AllocationTrace trace, bool exact) {
+  return {trace.getPeak() - g.outputBytes(), exact, std::move(trace)};
+}
+
 Workspace conv::blockedPeak(const Geometry &g, int64_t scratchpad,
                             int64_t source, int64_t weight, int64_t result,
                             bool exact) {
-  int64_t running = g.nested(scratchpad) + source + weight + result;
-  int64_t output = g.outputBytes();
-  return {std::max(running, result + output) - output, exact};
+  AllocationTrace trace;
+  auto computed = compute(trace, g, scratchpad, source, weight, result);
+  trace.allocate(g.outputBytes());
+  trace.free(computed);
+  return finish(g, std::move(trace), exact);
+}
+
+Workspace conv::inPlacePeak(const Geometry &g, int64_t scratchpad,
+                            int64_t weight, bool exact) {
+  AllocationTrace trace;
+  trace.allocate(g.outputBytes());
+  auto buffers = trace.allocate(scratchpad);
+  trace.free(trace.allocate(weight));
+  trace.free(buffers);
+  return finish(g, std::move(trace), exact);
 }
 
 Workspace conv::rowsPeak(const Geometry &g, int64_t scratchpad, int64_t weight,
                          bool exact) {
   int64_t output = g.outputBytes();
+  AllocationTrace trace;
+  auto computed = compute(trace, g, scratchpad, rowsSource(g), weight, output);
   // mkldnn_to_dense copies the result as it lies, then makes it contiguous.
-  bool same = g.outputChannels() == 1 || g.outputArea() == 1;
-  int64_t running = g.nested(scratchpad) + rowsSource(g) + weight + output;
-  return {std::max(running, (same ? 2 : 3) * output) - output, exact};
+  auto dense = trace.allocate(output);
+  if (g.outputChannels() != 1 && g.outputArea() != 1) {
+    trace.allocate(output);
+    trace.free(dense);
+  }
+  trace.free(computed);
+  return finish(g, std::move(trace), exact);
 }
 
 int64_t conv::rowsSource(const Geometry &g) {

@@ -152,6 +152,10 @@ int64_t blocked(int64_t batch, int64_t channels, int64_t block, int64_t area);
 Workspace blockedPeak(const Geometry &g, int64_t scratchpad, int64_t source,
                       int64_t weight, int64_t result, bool exact = true);
 
+/// The buffers of one on channels-last tensors, which writes its output itself.
+Workspace inPlacePeak(const Geometry &g, int64_t scratchpad, int64_t weight,
+                      bool exact);
+
 /// The same of one that works on rows of channels.
 Workspace rowsPeak(const Geometry &g, int64_t scratchpad, int64_t weight,
                    bool exact = true);

@@ -67,7 +67,7 @@ static int64_t stridedScratchpad(const Geometry &g,
 static Workspace finish(const Geometry &g, bool channelsLast,
                         int64_t scratchpad, int64_t weight, bool exact) {
   if (channelsLast)
-    return {scratchpad + weight, exact};
+    return inPlacePeak(g, scratchpad, weight, exact);
   return rowsPeak(g, scratchpad, weight, exact);
 }
 
@@ -150,6 +150,7 @@ static std::optional<Workspace> turned(const Geometry &given) {
   std::optional<Geometry> made = turnKernel(given);
   if (!made || given.isDepthwise())
     return std::nullopt;
+  made->isNested = true;
   const Geometry &g = *made;
   Workspace found = channelsLastBrgemm(g);
   if (g.groups > 1 && g.groupInput <= 16) {
@@ -161,10 +162,12 @@ static std::optional<Workspace> turned(const Geometry &given) {
     int64_t block = found.exact ? kLanes : kMost;
     int64_t weight = g.groups * roundUp(g.groupOutput, block) * g.groupInput *
                      g.kernelArea() * FloatBytes;
-    int64_t bytes = batchScratchpad(g, g.kernelArea()) + weight;
-    found.bytes = found.exact ? bytes : std::max(bytes, found.bytes);
+    Workspace narrow = inPlacePeak(
+        g, g.nested(batchScratchpad(g, g.kernelArea())), weight, found.exact);
+    if (found.exact || narrow.bytes > found.bytes)
+      return narrow;
   }
-  return Workspace{booked(found.bytes), found.exact};
+  return found;
 }
 
 /// With AVX2, for groups of few channels.

@@ -118,7 +118,7 @@ Workspace conv::transposedDirect(const Geometry &g, bool channelsLast,
   int64_t weight = g.groups * roundUp(g.groupInput, block) *
                    roundUp(g.groupOutput, block) * g.kernelArea() * FloatBytes;
   if (channelsLast)
-    return {biasScratchpad(g, g.outputBytes()) + weight, true};
+    return inPlacePeak(g, biasScratchpad(g, g.outputBytes()), weight, true);
   int64_t result = blocked(g.batch, g.outputChannels(), block, g.outputArea());
   return blockedPeak(g, biasScratchpad(g, result),
                      blocked(g.batch, g.inputChannels(), block, g.inputArea()),
@@ -132,7 +132,7 @@ Workspace conv::transposedDirect(const Geometry &g, bool channelsLast,
 Workspace conv::transposedDepthwise(const Geometry &g, bool channelsLast) {
   int64_t weight = blocked(1, g.groups, g.lanes, g.kernelArea());
   if (channelsLast)
-    return {biasScratchpad(g, g.outputBytes()) + weight, true};
+    return inPlacePeak(g, biasScratchpad(g, g.outputBytes()), weight, true);
   int64_t result = blocked(g.batch, g.groups, g.lanes, g.outputArea());
   return blockedPeak(g, biasScratchpad(g, result),
                      blocked(g.batch, g.groups, g.lanes, g.inputArea()), weight,
@@ -193,6 +193,6 @@ Workspace conv::transposedGemm(const Geometry &g, bool channelsLast) {
   int64_t scratchpad = booked(columns) + booked(sums);
   if (!g.isGradient)
     scratchpad = booked(scratchpad);
-  return {scratchpad + bias + g.weightBytes() + rows,
-          !degenerate && scratchpad <= most};
+  return inPlacePeak(g, scratchpad + bias, g.weightBytes() + rows,
+                     !degenerate && scratchpad <= most);
 }

@@ -6,6 +6,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "ConvWorkspace.h"
+#include "../ATen/TensorBytes.h"
 #include "ConvGeometry.h"
 #include "ConvolutionCall.h"
 #include "HalfConv/HalfConv.h"
@@ -43,59 +44,94 @@ static bool usesOneDnn(const Geometry &g, const ConvolutionShape &shape) {
          g.batch * g.inputChannels() * pixels > 20480;
 }
 
-/// im2col and a matrix product, group after group, joined by a concatenation.
-/// `copies` are the bytes spent on making the tensors one layout.
-static Workspace slowConvolution(const Geometry &g, bool channelsLast,
-                                 int64_t copies) {
+/// Group after group: `computeGroup` leaves the result of one, and all are then
+/// joined by a concatenation. A group's channels are contiguous in one image
+/// only; else they are copied. Source: _convolution in native/Convolution.cpp.
+static void
+allocateGroups(AllocationTrace &trace, const Geometry &g, bool slices,
+               llvm::function_ref<AllocationTrace::Block()> computeGroup) {
+  if (g.groups == 1) {
+    computeGroup();
+    return;
+  }
+  llvm::SmallVector<AllocationTrace::Block> results;
+  for (int64_t group = 0; group < g.groups; ++group) {
+    auto input = trace.allocate(slices ? g.inputBytes() / g.groups : 0);
+    results.push_back(computeGroup());
+    trace.free(input);
+  }
+  trace.allocate(g.outputBytes());
+  for (AllocationTrace::Block result : results)
+    trace.free(result);
+}
+
+/// im2col and a matrix product.
+static Workspace slowConvolution(const Geometry &g, bool channelsLast) {
   int64_t columns =
       g.groupInput * g.kernelArea() * g.outputArea() * g.elementBytes;
-  // slow_conv_dilated2d unfolds one image at a time, after its output;
-  // slow_conv2d unfolds the batch before it allocates the output; a pointwise
-  // kernel reads the input as it is.
   bool reads =
       g.isPointwise() && !g.isStrided() && !g.isPadded() && !g.isDilated();
-  int64_t unfolded = reads ? 0 : g.isDilated() ? columns : g.batch * columns;
-  if (g.groups == 1)
-    return {copies + unfolded, true};
+  AllocationTrace trace;
+  auto unfoldBatch = [&](int64_t unfolded, int64_t output) {
+    auto block = trace.allocate(unfolded);
+    auto result = trace.allocate(output);
+    trace.free(block);
+    return result;
+  };
+  auto computeGroup = [&] {
+    int64_t output = g.outputBytes() / g.groups;
+    // slow_conv2d unfolds the batch before it allocates the output; a pointwise
+    // kernel reads the input as it is.
+    if (!g.isDilated())
+      return unfoldBatch(reads ? 0 : g.batch * columns, output);
+    // slow_conv_dilated2d unfolds one image at a time, after its output.
+    auto result = trace.allocate(output);
+    trace.allocateTemporary(columns);
+    return result;
+  };
   // slow_conv3d takes all groups at once, and unfolds whatever the kernel is.
-  if (g.isVolume && !g.isDilated())
-    return {copies + g.batch * g.groups * columns, true};
-  // A group's channels are contiguous in one image only; else they are copied.
-  bool slices = g.batch > 1 || channelsLast;
-  int64_t groupInput = slices ? g.inputBytes() / g.groups : 0;
-  int64_t output = g.outputBytes();
-  return {copies + std::max(groupInput + unfolded, output), true};
+  if (g.groups > 1 && g.isVolume && !g.isDilated())
+    unfoldBatch(g.batch * g.groups * columns, g.outputBytes());
+  else
+    allocateGroups(trace, g, g.batch > 1 || channelsLast, computeGroup);
+  return {trace.getTransient(), true, std::move(trace)};
 }
 
 /// A product with the weight gives columns, which are added up into the result.
 /// Source: NaiveConvolutionTranspose2d.cpp.
-static Workspace slowTransposed(const Geometry &g, bool channelsLast,
-                                int64_t copies) {
+static Workspace slowTransposed(const Geometry &g, bool channelsLast) {
   int64_t columns =
       g.batch * g.groupOutput * g.kernelArea() * g.inputArea() * g.elementBytes;
-  if (g.groups == 1)
-    return {copies + columns, true};
-  bool slices = g.batch > 1 || channelsLast;
-  int64_t groupInput = slices ? g.inputBytes() / g.groups : 0;
-  return {copies + std::max(groupInput + columns, g.outputBytes()), true};
+  AllocationTrace trace;
+  allocateGroups(trace, g, g.batch > 1 || channelsLast, [&] {
+    auto result = trace.allocate(g.outputBytes() / g.groups);
+    trace.allocateTemporary(columns);
+    return result;
+  });
+  return {trace.getTransient(), true, std::move(trace)};
 }
 
 /// The same of volumes: sample by sample, the bias multiplied by ones. The
 /// result begins as large as the input, and is replaced if that is too small.
 /// Source: NaiveConvolutionTranspose3d.cpp.
-static Workspace slowTransposedVolume(const Geometry &g, int64_t copies) {
+static Workspace slowTransposedVolume(const Geometry &g) {
   int64_t columns =
       g.groupOutput * g.kernelArea() * g.inputArea() * g.elementBytes;
-  int64_t ones = g.hasBias ? g.outputArea() * g.elementBytes : 0;
-  int64_t input = g.inputBytes() / g.groups;
   int64_t output = g.outputBytes() / g.groups;
-  int64_t kept = std::max(input, output), slice = g.batch > 1 ? input : 0;
-  int64_t inside = std::max(output > input ? input : 0, columns + ones);
-  // All that is kept is the storage of the result.
-  if (g.groups == 1)
-    return {copies + inside, true};
-  int64_t groups = (g.groups - 1) * kept + slice + kept + inside;
-  return {copies + std::max(groups - g.groups * output, g.groups * kept), true};
+  AllocationTrace trace;
+  allocateGroups(trace, g, g.batch > 1, [&] {
+    auto result = trace.allocate(g.inputBytes() / g.groups);
+    if (output > g.inputBytes() / g.groups) {
+      auto larger = trace.allocate(output);
+      trace.free(result);
+      result = larger;
+    }
+    auto block = trace.allocate(columns);
+    trace.allocateTemporary(g.hasBias ? g.outputArea() * g.elementBytes : 0);
+    trace.free(block);
+    return result;
+  });
+  return {trace.getTransient(), true, std::move(trace)};
 }
 
 //===----------------------------------------------------------------------===//
@@ -210,6 +246,21 @@ static Copies getCopies(const Geometry &g, const ConvolutionShape &shape,
           copies(shape.weightLayout) ? g.weightBytes() : 0};
 }
 
+/// The copies come first, and go last.
+static Workspace withCopies(const Copies &copies, Workspace found) {
+  found.bytes += copies.sum();
+  if (!found.trace)
+    return found;
+  AllocationTrace trace;
+  auto input = trace.allocate(copies.input);
+  auto weight = trace.allocate(copies.weight);
+  kernels::append(trace, *found.trace);
+  trace.free(weight);
+  trace.free(input);
+  found.trace = std::move(trace);
+  return found;
+}
+
 //===----------------------------------------------------------------------===//
 // Half types
 //===----------------------------------------------------------------------===//
@@ -238,7 +289,8 @@ overCaches(Geometry g,
     Workspace one = compute(own);
     bool differs = found && found->bytes != one.bytes;
     if (!found || one.bytes > found->bytes)
-      found = Workspace{one.bytes, one.exact && (!found || found->exact)};
+      found = Workspace{one.bytes, one.exact && (!found || found->exact),
+                        std::move(one.trace)};
     if (differs || !one.exact)
       found->exact = false;
   });
@@ -264,7 +316,7 @@ static Workspace halfWorkspace(const ConvolutionShape &shape,
     return shape.transposed ? halfTransposed(own, kernels, channelsLast)
                             : halfConvolution(own, kernels, channelsLast);
   });
-  return {found.bytes + getCopies(g, shape, channelsLast).sum(), found.exact};
+  return withCopies(getCopies(g, shape, channelsLast), std::move(found));
 }
 
 static Workspace halfBackwardWorkspace(const ConvolutionShape &shape,
@@ -312,21 +364,21 @@ Workspace koila::convolutionWorkspace(const ConvolutionShape &shape,
   bool isNative = isDouble || !usesOneDnn(g, shape);
   if (isNative && g.isVolume) // PyTorch has no such kernels for volumes.
     channelsLast = false;
-  int64_t copies = getCopies(g, shape, channelsLast).sum();
+  Copies copies = getCopies(g, shape, channelsLast);
   if (isNative && shape.transposed)
-    return g.isVolume ? slowTransposedVolume(g, copies)
-                      : slowTransposed(g, channelsLast, copies);
+    return withCopies(copies, g.isVolume ? slowTransposedVolume(g)
+                                         : slowTransposed(g, channelsLast));
   if (isNative)
-    return slowConvolution(g, channelsLast, copies);
+    return withCopies(copies, slowConvolution(g, channelsLast));
   // jit steps aside, or is not known. Instruction sets after AVX-512 take the
   // same path with float32: their own kernels want lower precision (init_jcp in
   // jit_brgemm_conv_utils.cpp). Where that was measured is in Workspaces.json.
   if (g.isBeyondInt32() || (!avx512 && channelsLast))
-    return {upperBound(shape, threads) + copies, false};
+    return {upperBound(shape, threads) + copies.sum(), false};
   Workspace found = shape.transposed ? transposedOneDnn(g, channelsLast)
                     : channelsLast   ? channelsLastOneDnn(g)
                                      : contiguousOneDnn(g);
-  return {copies + found.bytes, found.exact};
+  return withCopies(copies, std::move(found));
 }
 
 std::optional<int64_t> conv::getResultStorage(const ConvolutionShape &shape,

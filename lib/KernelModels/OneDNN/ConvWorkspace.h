@@ -12,6 +12,7 @@
 
 #include "koila/Interfaces/Rules.h"
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 namespace koila {
@@ -49,6 +50,9 @@ struct ConvolutionShape {
 struct Workspace {
   int64_t bytes;
   bool exact;
+  /// What is allocated, in order; the output is left. None if that is not
+  /// known.
+  std::optional<AllocationTrace> trace = std::nullopt;
 };
 
 /// The hidden bytes of `shape` without gradients, torch 2.13 / oneDNN 3.12.

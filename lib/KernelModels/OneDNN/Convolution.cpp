@@ -1,7 +1,7 @@
 //===- Convolution.cpp - What a convolution holds inside ------------------===//
 
 #include "../../Dialect/Koila/IR/Utils/Windows.h"
-#include "../ATen/AllocationTrace.h"
+#include "../ATen/TensorBytes.h"
 #include "../WorkspaceRules.h"
 #include "ConvolutionCall.h"
 #include "koila/Dialect/Koila/IR/ConvolutionOps.h"
@@ -156,13 +156,13 @@ std::optional<conv::Call> conv::readCall(WorkspaceRule &rule,
   shape.inputLayout = getLayout(*input);
   if (llvm::is_contained(*odd, 1)) {
     shape.inputLayout = padEnds(*input, *odd);
-    call.copyBytes = input->numBytes();
+    call.copies.push_back(input->numBytes());
     call.isPadded = true;
   }
   shape.input.assign(input->dims.begin(), input->dims.end());
   // One dim becomes two, of which the input is made contiguous before.
   if (input->dims.size() == 3) {
-    call.copyBytes += kernels::getCopyBytes(*input);
+    call.copies.push_back(kernels::getCopyBytes(*input));
     if (!input->contiguous)
       input = makeContiguous(*input);
     shape.inputLayout = getLayout(kernels::unsqueeze(*input, 2));
@@ -193,7 +193,15 @@ void rules::describeConvolutionWorkspace(WorkspaceRule &rule,
   if (!call)
     return;
   Workspace workspace = convolutionWorkspace(call->shape, call->target);
-  rule.setTransient(workspace.bytes + call->copyBytes);
+  if (workspace.exact && workspace.trace) {
+    AllocationTrace trace;
+    for (int64_t copy : call->copies)
+      trace.allocate(copy);
+    kernels::append(trace, *workspace.trace);
+    rule.setTrace(std::move(trace), workspace.trace->getLeft());
+  } else {
+    rule.setTransient(workspace.bytes + llvm::sum_of(call->copies));
+  }
   if (auto kept = conv::getResultStorage(call->shape, call->target))
     rule.setStorageBytes(rule.getOp()->getResult(0), *kept);
   if (!workspace.exact)

@@ -38,7 +38,7 @@ static int64_t holdGradients(WorkspaceRule &rule, const conv::Call &call,
   if (!isKnown)
     rule.setBound("the gradients of this convolution are an upper bound on '" +
                   call.target.isa + "'");
-  return found.bytes + call.copyBytes;
+  return found.bytes + llvm::sum_of(call.copies);
 }
 
 void rules::describeConvolutionBackward(BackwardRule &rule,

@@ -16,7 +16,7 @@ struct Call {
   ConvolutionShape shape;
   WorkspaceTarget target;
   /// Of the input, made before the convolution.
-  int64_t copyBytes = 0;
+  llvm::SmallVector<int64_t, 2> copies;
   /// Whether the input is padded first, as `padding="same"` may need it.
   bool isPadded = false;
 };

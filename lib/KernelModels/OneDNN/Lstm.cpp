@@ -261,6 +261,8 @@ void OneDnn::run(int64_t copies) {
   Term state = allocate(layers.getCells() * layers.samples, layers.hidden);
   Term cell = allocate(layers.getCells() * layers.samples, layers.hidden);
   steps.finish({input, state, cell});
+  // Blocks of the same bytes are not told apart here.
+  rule.setTransient(rule.getTransient());
 }
 
 void recurrent::describeOneDnn(WorkspaceRule &rule, SavedRule *saved,

@@ -47,7 +47,7 @@ def answer(rules: OperatorRules, request: dict[str, Any]) -> dict[str, Any]:
     results = [_decode(result) for result in request["results"]]
     threads = int(request["threads"])
     if kind == "forward":
-        return {"transient": ask_forward(rules, threads, arguments, results)}
+        return {"transient": ask_forward(rules, threads, arguments, results).get_transient()}
     if kind == "saved":
         return ask_saved(rules, arguments, results)
     gradients = [None if g is None else _decode(g) for g in request["gradients"]]
@@ -160,8 +160,8 @@ def ask_batch(rules: OperatorRules, values: Sequence[Any]) -> list[int | str | N
 
 def ask_forward(
     rules: OperatorRules, threads: int, arguments: Sequence[Any], results: Sequence[Any]
-) -> int:
-    """Bytes beyond the results at the worst moment."""
+) -> KernelTrace:
+    """What the rule tells of a call."""
     assert rules.forward is not None
     own = [
         result if view is None else None
@@ -170,7 +170,7 @@ def ask_forward(
     trace = KernelTrace(threads, own)
     positional, named = rules.bind(arguments)
     rules.forward(trace, *positional, **named)
-    return trace.get_transient()
+    return trace
 
 
 def _find(wanted: Any, among: Sequence[Any]) -> int | None:

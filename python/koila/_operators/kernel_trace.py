@@ -6,6 +6,8 @@ from collections.abc import Sequence
 
 import torch
 
+from koila.memory import AllocatorEvent
+
 __all__ = ["Block", "KernelTrace"]
 
 
@@ -21,6 +23,7 @@ class Block:
         self.bytes = size
         self.tensor = tensor
         self._trace = trace
+        self._number = trace._allocate(size)
         self.is_live = True
 
     def free(self) -> None:
@@ -28,7 +31,7 @@ class Block:
         if not self.is_live:
             raise RuntimeError("a block is freed twice")
         self.is_live = False
-        self._trace._add(-self.bytes)
+        self._trace._free(self._number, self.bytes)
 
 
 class KernelTrace:
@@ -47,6 +50,10 @@ class KernelTrace:
         self._live = 0
         # Of each moment: what there was beside results, and which results were told.
         self._moments: list[tuple[int, frozenset[int]]] = [(0, frozenset())]
+        # Numbers of blocks with bytes, below zero for frees; results are told apart.
+        self._events: list[tuple[int, int]] = []
+        self._of_results: set[int] = set()
+        self._count = 0
 
     def allocate(self, what: int | torch.Tensor) -> Block:
         """A block of so many bytes, or for a new tensor like ``what``: as large as
@@ -58,7 +65,6 @@ class KernelTrace:
             block = Block(self, what, None)
         else:
             raise TypeError(f"a block has a number of bytes or a tensor, not {what!r}")
-        self._add(block.bytes)
         return block
 
     def temporary(self, what: int | torch.Tensor) -> None:
@@ -70,11 +76,52 @@ class KernelTrace:
         if not 0 <= index < len(self.results) or index in self._told:
             raise IndexError(f"result {index} is not there, or was allocated before")
         self._told.add(index)
-        self._add(0)
+        self._note(0)
+        number = self._take_number()
+        self._of_results.add(number)
+        self._events.append((number, self._result_bytes[index]))
 
-    def _add(self, change: int) -> None:
+    def _take_number(self) -> int:
+        self._count += 1
+        return self._count - 1
+
+    def _allocate(self, size: int) -> int:
+        self._note(size)
+        number = self._take_number()
+        self._events.append((number, size))
+        return number
+
+    def _free(self, number: int, size: int) -> None:
+        self._note(-size)
+        self._events.append((number, -size))
+
+    def _note(self, change: int) -> None:
         self._live += change
         self._moments.append((self._live, frozenset(self._told)))
+
+    def get_events(self) -> list[AllocatorEvent]:
+        """Each block as it comes and goes, results that were not told first; what is left
+        and is no result goes at the end."""
+        first = [
+            (-1 - at, size)
+            for at, size in enumerate(self._result_bytes)
+            if at not in self._told and size > 0
+        ]
+        numbers: dict[int, int] = {}
+        live: dict[int, int] = {}
+        events = []
+        for number, size in [*first, *self._events]:
+            if size > 0:
+                numbers[number] = len(numbers)
+                live[number] = size
+                events.append(AllocatorEvent(False, numbers[number], size))
+            elif size < 0:
+                del live[number]
+                events.append(AllocatorEvent(True, numbers[number], -size))
+        for number, size in reversed(live.items()):
+            if number >= 0 and number not in self._of_results:
+                events.append(AllocatorEvent(True, numbers[number], size))
+        return events
 
     def get_peak(self) -> int:
         """Bytes at the worst moment, results not counted."""

@@ -72,6 +72,26 @@ static Value toJSON(const std::vector<MemoryGroup> &groups) {
   return list;
 }
 
+void koila::printEvents(llvm::ArrayRef<MemoryEvent> events,
+                        llvm::raw_ostream &os) {
+  llvm::json::OStream json(os, /*IndentSize=*/1);
+  json.object([&] {
+    json.attribute("schema", 1);
+    json.attributeArray("events", [&] {
+      int64_t index = 0;
+      for (const MemoryEvent &event : events)
+        json.value(Object{{"index", index++},
+                          {"action", event.isFree ? "free" : "alloc"},
+                          {"id", event.id},
+                          {"bytes", event.bytes},
+                          {"op", event.op},
+                          {"location", ::toJSON(event.place)},
+                          {"exact", event.isExact}});
+    });
+  });
+  os << "\n";
+}
+
 Value PeakReport::toJSON() const {
   Array live, line, spans, reasons;
   for (const LiveTensor &tensor : liveAtPeak)
@@ -113,7 +133,7 @@ Value PeakReport::toJSON() const {
       {"function", function},
       {"mode", getModeName(mode)},
       {"allocator", "exact"},
-      {"device", "cpu"},
+      {"device", device},
       {"threads", threads},
       {"isa", isa},
       {"torch", torch},

@@ -7,12 +7,12 @@
 //===----------------------------------------------------------------------===//
 
 #include "Rules/Derivatives.h"
-#include "Rules/Dropout.h"
 #include "Rules/IndexRules.h"
 #include "Rules/LossRules.h"
 #include "Rules/MatmulRules.h"
 #include "Rules/PoolRules.h"
 #include "Rules/ReductionRules.h"
+#include "koila/Dialect/Koila/IR/Dropout.h"
 #include "koila/Dialect/Koila/IR/NormOps.h"
 #include "llvm/ADT/TypeSwitch.h"
 

@@ -121,6 +121,19 @@ LogicalResult SymbolAttr::verify(function_ref<InFlightDiagnostic()> emitError,
   return success();
 }
 
+LogicalResult TargetAttr::verify(function_ref<InFlightDiagnostic()> emitError,
+                                 StringRef device, int64_t threads, StringRef,
+                                 int64_t l1Bytes, int64_t l2Bytes) {
+  if (device.empty())
+    return emitError() << "a target needs a device";
+  if (threads < 0)
+    return emitError() << "a target of " << threads
+                       << " threads; there is at least one";
+  if (l1Bytes < 0 || l2Bytes < 0)
+    return emitError() << "a target has caches of 0 bytes (unknown) or more";
+  return success();
+}
+
 LogicalResult KoilaDialect::verifyOperationAttribute(Operation *op,
                                                      NamedAttribute attr) {
   if (attr.getName() == kSymbolsAttr) {
@@ -148,6 +161,10 @@ LogicalResult KoilaDialect::verifyOperationAttribute(Operation *op,
     return op->emitOpError() << "'" << kArchiveAttr << "' is a #koila.archive";
   if (attr.getName() == kTrainingAttr && !isa<BoolAttr>(attr.getValue()))
     return op->emitOpError() << "'" << kTrainingAttr << "' is true or false";
+  if (attr.getName() == kTargetAttr &&
+      (!isa<ModuleOp>(op) || !isa<TargetAttr>(attr.getValue())))
+    return op->emitOpError()
+           << "'" << kTargetAttr << "' is a #koila.target on a module";
   if (attr.getName() == kReportAttr && !isa<StringAttr>(attr.getValue()))
     return op->emitOpError() << "'" << kReportAttr << "' is a string";
   if ((attr.getName() == kReadsAttr || attr.getName() == kWritesAttr ||

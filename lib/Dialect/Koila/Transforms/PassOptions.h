@@ -8,7 +8,9 @@
 #define KOILA_LIB_DIALECT_KOILA_TRANSFORMS_PASSOPTIONS_H
 
 #include "koila/Device/HostMemory.h"
+#include "koila/Dialect/Koila/IR/Koila.h"
 #include "koila/Dialect/Koila/Transforms/BatchTiling.h"
+#include "koila/KernelModels/KernelModel.h"
 #include "koila/Support/ByteSize.h"
 #include "mlir/IR/BuiltinOps.h"
 #include "llvm/Support/MathExtras.h"
@@ -37,6 +39,20 @@ checkChoice(mlir::Operation *op, llvm::StringRef option, llvm::StringRef value,
   return mlir::failure();
 }
 
+/// Fails with an error unless there are kernel models for `device`, or it is
+/// left to the module.
+inline llvm::LogicalResult checkDevice(mlir::Operation *op,
+                                       llvm::StringRef device) {
+  auto *libraries = op->getContext()
+                        ->getOrLoadDialect<KoilaDialect>()
+                        ->getRegisteredInterface<KernelLibraries>();
+  bool isThere =
+      libraries && llvm::is_contained(libraries->getTargets(), device);
+  if (device.starts_with("cuda") && !isThere)
+    return checkChoice(op, "device", device, {"cpu"}, {"cuda"});
+  return mlir::success(device.empty() || KernelLibraries::find(device, op));
+}
+
 /// `modes` are those of `pass` that it supports, `later` those that it does not
 /// yet.
 template <typename PassT>
@@ -47,7 +63,7 @@ getAnalysisOptions(PassT &pass, mlir::Operation *op,
   if (failed(checkChoice(op, "mode", pass.mode, modes, later)) ||
       failed(
           checkChoice(op, "allocator", pass.allocator, {"exact"}, {"cuda"})) ||
-      failed(checkChoice(op, "device", pass.device, {"cpu"}, {"cuda"})) ||
+      failed(checkDevice(op, pass.device)) ||
       failed(checkChoice(op, "grads", pass.grads, {"present", "absent"}, {})))
     return mlir::failure();
   if (pass.mode != "train" && !pass.loss.empty())
@@ -71,6 +87,7 @@ getAnalysisOptions(PassT &pass, mlir::Operation *op,
       return op->emitError()
              << "optimizer=" << pass.optimizer << ": " << problem;
   }
+  options.device = pass.device;
   options.function = pass.function;
   options.threads = pass.threads;
   options.isa = pass.isa;

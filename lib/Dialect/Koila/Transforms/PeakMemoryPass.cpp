@@ -29,14 +29,6 @@ struct PeakMemoryPass : public koila::impl::PeakMemoryPassBase<PeakMemoryPass> {
       Base::workspaces;
 
   LogicalResult write(const PeakReport &report) {
-    auto print = [&](llvm::raw_ostream &os) {
-      if (format == "json")
-        os << llvm::formatv("{0:2}", report.toJSON()) << "\n";
-      else if (format == "html")
-        report.printPage(os);
-      else
-        report.print(os);
-    };
     if (format == "attribute") {
       std::string text;
       llvm::raw_string_ostream(text) << report.toJSON();
@@ -44,6 +36,17 @@ struct PeakMemoryPass : public koila::impl::PeakMemoryPassBase<PeakMemoryPass> {
                               StringAttr::get(&getContext(), text));
       return success();
     }
+    return write([&](llvm::raw_ostream &os) {
+      if (format == "json")
+        os << llvm::formatv("{0:2}", report.toJSON()) << "\n";
+      else if (format == "html")
+        report.printPage(os);
+      else
+        report.print(os);
+    });
+  }
+
+  LogicalResult write(llvm::function_ref<void(llvm::raw_ostream &)> print) {
     if (output.empty()) {
       // Passes of several modules may run at the same time.
       std::string text;
@@ -58,13 +61,25 @@ struct PeakMemoryPass : public koila::impl::PeakMemoryPassBase<PeakMemoryPass> {
     return success();
   }
 
+  LogicalResult writeEvents(FunctionOpInterface function,
+                            const PeakMemoryAnalysis &analysis) {
+    std::string missing;
+    auto events = analysis.listEvents(missing);
+    if (!events)
+      return function.emitError()
+             << "format=events needs a value for symbol '" << missing
+             << "' (--batch " << missing << "=N)";
+    return write([&](llvm::raw_ostream &os) { printEvents(*events, os); });
+  }
+
   LogicalResult run() {
     ModuleOp module = getOperation();
     auto options = getAnalysisOptions(
         *this, module, {"inference", "forward-with-grad", "train"}, {});
     if (failed(options) ||
         failed(checkChoice(module, "format", format,
-                           {"text", "json", "html", "attribute"}, {})))
+                           {"text", "json", "html", "events", "attribute"},
+                           {})))
       return failure();
     auto limit = getBudget(budget, module);
     if (failed(limit))
@@ -90,10 +105,11 @@ struct PeakMemoryPass : public koila::impl::PeakMemoryPassBase<PeakMemoryPass> {
       return function.emitError()
              << "budget needs a value for symbol '" << report.missing
              << "' (--batch " << report.missing << "=N)";
-    if (floor && report.peakBytes)
+    if (floor && format != "events" && report.peakBytes)
       report.floorBytes =
           computeFloor(module, *options, report.batchValue.value_or(0));
-    if (failed(write(report)))
+    if (failed(format == "events" ? writeEvents(function, analysis)
+                                  : write(report)))
       return failure();
     if (report.peakBytes)
       remark::analysis(function.getLoc(), remark::RemarkOpts::name("PeakMemory")

@@ -103,20 +103,27 @@ static int64_t getPackedBytes(const WorkspaceRule &rule,
   return elements * getElementBytes(query.elementType);
 }
 
-/// Each thread has scores, maxima, sums and results of a block of queries and
-/// keys. Source: cpu_flash_attention.
-static int64_t getFlashBytes(const WorkspaceRule &rule,
-                             const AttentionShapes &shapes, bool isCausal) {
+/// A mask that is copied, then the buffers of the threads: each has scores,
+/// maxima, sums and results of a block of queries and keys. Source:
+/// cpu_flash_attention.
+static void allocateFlash(AllocationTrace &trace, const WorkspaceRule &rule,
+                          const AttentionShapes &shapes, int64_t maskCopy,
+                          bool isCausal) {
   int64_t head = shapes.query.dims[3];
   auto [queryBlock, keyBlock] = getBlock(shapes);
   int64_t scores = queryBlock * keyBlock;
   int64_t size = shapes.query.elementType.isF64() ? 8 : 4;
   int64_t bytes = (scores + 2 * queryBlock + queryBlock * head) * size;
+  int64_t threads = rule.getTarget().threads;
+  auto mask = trace.allocate(maskCopy);
+  auto buffers = trace.allocate(bytes * threads);
   // Half types are summed in float32, and their weights narrowed.
-  if (isHalf(shapes.query.elementType))
-    bytes += scores * 2;
-  return bytes * rule.getTarget().threads +
-         getPackedBytes(rule, shapes, isCausal);
+  bool isNarrowed = isHalf(shapes.query.elementType);
+  auto narrowed = trace.allocate(isNarrowed ? scores * 2 * threads : 0);
+  trace.lump(getPackedBytes(rule, shapes, isCausal));
+  trace.free(narrowed);
+  trace.free(buffers);
+  trace.free(mask);
 }
 
 /// A mask whose columns are neither dense nor one is copied, for all queries
@@ -146,6 +153,33 @@ static int64_t getMaskCopyBytes(WorkspaceRule &rule,
   return elements * getElementBytes(mask.elementType);
 }
 
+namespace {
+/// What autograd keeps of the flash kernel: the logarithms of the sums, and a
+/// mask of numbers in the place of a bool one.
+struct FlashBlocks {
+  AllocationTrace::Block mask, sums;
+};
+} // namespace
+
+/// The logarithms of the sums are dropped; a bool mask becomes numbers.
+static FlashBlocks writeFlash(AllocationTrace &trace, WorkspaceRule &rule,
+                              ScaledDotProductAttentionOp op,
+                              const AttentionShapes &shapes) {
+  const ConcreteTensor &query = shapes.query;
+  int64_t rows = query.dims[0] * query.dims[1] * query.dims[2];
+  FlashBlocks blocks;
+  if (shapes.mask && shapes.mask->elementType.isInteger(1))
+    blocks.mask =
+        attention::allocateBoolMask(trace, *shapes.mask, query.elementType);
+  trace.allocate(query.numBytes());
+  blocks.sums = trace.allocate(rows * (query.elementType.isF64() ? 8 : 4));
+  allocateFlash(trace, rule, shapes, getMaskCopyBytes(rule, shapes),
+                op.getIsCausal());
+  trace.free(blocks.sums);
+  trace.free(blocks.mask);
+  return blocks;
+}
+
 void rules::describeAttentionWorkspace(WorkspaceRule &rule) {
   llvm::TypeSwitch<Operation *>(rule.getOp())
       .Case<ScaledDotProductAttentionOp>([&](auto op) {
@@ -156,15 +190,9 @@ void rules::describeAttentionWorkspace(WorkspaceRule &rule) {
         if (!takesFlash(*shapes, op) ||
             blas::requiresGradient(rule, op.getAttnMask()))
           return attention::describeMath(rule, op);
-        // The logarithms of the sums are dropped; a bool mask becomes numbers.
-        const ConcreteTensor &query = shapes->query;
-        int64_t rows = query.dims[0] * query.dims[1] * query.dims[2];
-        int64_t bytes = getFlashBytes(rule, *shapes, op.getIsCausal()) +
-                        rows * (query.elementType.isF64() ? 8 : 4) +
-                        getMaskCopyBytes(rule, *shapes);
-        if (shapes->mask && shapes->mask->elementType.isInteger(1))
-          bytes += getCastBytes(*shapes->mask, query.elementType);
-        rule.setTransient(bytes);
+        AllocationTrace trace;
+        writeFlash(trace, rule, op, *shapes);
+        rule.setTrace(std::move(trace));
       })
       .Case<ScaledDotProductFlashAttentionForCpuOp>([&](auto op) {
         auto shapes = getShapes(rule, op);
@@ -172,8 +200,10 @@ void rules::describeAttentionWorkspace(WorkspaceRule &rule) {
           return rule.setInexact("flash attention refuses to drop weights");
         if (!shapes || shapes->query.dims.size() != 4)
           return rule.setInexact("a shape of attention is unknown");
-        rule.setTransient(getFlashBytes(rule, *shapes, op.getIsCausal()) +
-                          getMaskCopyBytes(rule, *shapes));
+        AllocationTrace trace;
+        allocateFlash(trace, rule, *shapes, getMaskCopyBytes(rule, *shapes),
+                      op.getIsCausal());
+        rule.setTrace(std::move(trace));
       })
       .Case<NativeMultiHeadAttentionOp, TransformerEncoderLayerFwdOp>(
           [&](auto) { attention::describeLayer(rule); })
@@ -196,13 +226,11 @@ void rules::describeAttentionSaved(SavedRule &rule) {
   for (Value value : {op.getQuery(), op.getKey(), op.getValue()})
     rule.save(value);
   rule.save(op.getResult());
-  const ConcreteTensor &query = shapes->query;
-  rule.keep(query.dims[0] * query.dims[1] * query.dims[2] *
-            (query.elementType.isF64() ? 8 : 4));
-  if (shapes->mask && shapes->mask->elementType.isInteger(1))
-    rule.keep(getCastBytes(*shapes->mask, query.elementType));
-  else
+  AllocationTrace trace;
+  FlashBlocks blocks = writeFlash(trace, rule, op, *shapes);
+  if (blocks.mask.isEmpty())
     rule.save(op.getAttnMask());
+  blas::keepBlocks(rule, trace, {blocks.sums, blocks.mask});
 }
 
 //===----------------------------------------------------------------------===//

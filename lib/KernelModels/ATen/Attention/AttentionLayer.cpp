@@ -7,7 +7,7 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "../AllocationTrace.h"
+#include "../TensorBytes.h"
 #include "AttentionLayers.h"
 #include "koila/Dialect/Koila/IR/AttentionOps.h"
 #include "llvm/ADT/TypeSwitch.h"
@@ -92,6 +92,7 @@ static void describeAttention(WorkspaceRule &rule,
     trace.allocateTemporary(getIntegerBytes(weights->elementType));
     trace.free(projections);
   }
+  // The order of its blocks is not known.
   rule.setTransient(trace.getTransient());
 }
 
@@ -130,6 +131,7 @@ static void describeEncoderLayer(WorkspaceRule &rule,
     normalize();
     trace.free(2 * bytes->steps);
   }
+  // The order of its blocks is not known.
   rule.setTransient(trace.getTransient());
 }
 

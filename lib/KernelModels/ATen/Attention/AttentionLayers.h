@@ -27,6 +27,10 @@ void saveNested(SavedRule &rule);
 /// The bytes of attention by way of matmul and softmax, and what of them
 /// autograd keeps.
 void describeMath(WorkspaceRule &rule, ScaledDotProductAttentionOp op);
+/// A mask of numbers of `type`, in the place of a bool one.
+AllocationTrace::Block allocateBoolMask(AllocationTrace &trace,
+                                        const ConcreteTensor &mask,
+                                        mlir::Type type);
 void saveMath(SavedRule &rule, ScaledDotProductAttentionOp op);
 void describeMathBackward(BackwardRule &rule, ScaledDotProductAttentionOp op);
 

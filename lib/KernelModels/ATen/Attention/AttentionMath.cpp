@@ -29,13 +29,20 @@ struct MathSteps {
   Type type;
   bool isWide = false;
   /// What the operands are in that type, before they are repeated.
-  int64_t widened = 0;
+  SmallVector<int64_t, 3> widened;
   bool isGrouped = false;
   /// A mask of numbers that is made of a bool one, or of the diagonal; what a
   /// mask of a half type becomes where it is added.
   int64_t mask = 0, addedMask = 0;
-  /// Of the scores, and of the product with the values.
+  /// The factors of the scores, and of the product with the values.
+  Factor scaledQuery, scaledKey, weights, values;
+  /// Of both.
   MatmulCopies first = {}, second = {};
+};
+/// What autograd may keep of them.
+struct MathBlocks {
+  AllocationTrace::Block query, key, value, softmax;
+  MatmulCopies first, second;
 };
 } // namespace
 
@@ -111,8 +118,8 @@ static std::optional<MathSteps> getSteps(WorkspaceRule &rule,
       return fail("attention of groups of which one has a single query");
   }
   if (steps.isWide)
-    steps.widened = countBytes(*query, type) + countBytes(*key, type) +
-                    countBytes(*value, type);
+    steps.widened = {countBytes(*query, type), countBytes(*key, type),
+                     countBytes(*value, type)};
   query->elementType = key->elementType = value->elementType = type;
   if (steps.isGrouped)
     for (auto *operand : {&*key, &*value})
@@ -141,7 +148,9 @@ static std::optional<MathSteps> getSteps(WorkspaceRule &rule,
   steps.result = countBytes(*result, type);
   left->isTrained = rule.wantsGradient(op.getQuery());
   right->isTrained = rule.wantsGradient(op.getKey());
-  steps.first = blas::getMatmulCopies(rule, *left, blas::transpose(*right));
+  steps.scaledQuery = *left;
+  steps.scaledKey = blas::transpose(*right);
+  steps.first = blas::getMatmulCopies(rule, *left, steps.scaledKey);
   Factor scores{query->dims, {}, type};
   scores.dims.back() = keys;
   scores.strides.assign(scores.dims.size(), 1);
@@ -150,12 +159,14 @@ static std::optional<MathSteps> getSteps(WorkspaceRule &rule,
   scores.isTrained = rule.isRecording();
   values->isTrained = rule.wantsGradient(op.getValue());
   steps.second = blas::getMatmulCopies(rule, scores, *values);
+  steps.weights = std::move(scores);
+  steps.values = std::move(*values);
   if (op.getIsCausal()) {
     steps.mask = length * keys * size;
   } else if (mask) {
-    if (mask->elementType.isInteger(1))
-      steps.mask = countBytes(*mask, own);
-    if (steps.isWide)
+    bool isBool = mask->elementType.isInteger(1);
+    steps.mask = isBool ? countBytes(*mask, own) : 0;
+    if ((isBool ? own : mask->elementType) != type)
       steps.addedMask = countBytes(*mask, type);
   }
   return steps;
@@ -168,89 +179,164 @@ static bool trainsScores(const WorkspaceRule &rule,
          rule.wantsGradient(op.getAttnMask());
 }
 
+/// A tensor of these bytes, computed with two numbers of `size` bytes.
+static AllocationTrace::Block select(AllocationTrace &trace, int64_t bytes,
+                                     int64_t size) {
+  auto then = trace.allocate(size), otherwise = trace.allocate(size);
+  auto selected = trace.allocate(bytes);
+  trace.free(otherwise);
+  trace.free(then);
+  return selected;
+}
+
+AllocationTrace::Block attention::allocateBoolMask(AllocationTrace &trace,
+                                                   const ConcreteTensor &mask,
+                                                   Type type) {
+  return select(trace, countBytes(mask, type), getElementBytes(type));
+}
+
+/// A tensor of these bytes times a Python float.
+static AllocationTrace::Block scaleBy(AllocationTrace &trace, int64_t bytes,
+                                      Type type) {
+  auto number = trace.allocate(sizeof(double));
+  auto cast = trace.allocate(type.isF64() ? 0 : getElementBytes(type));
+  auto scaled = trace.allocate(bytes);
+  trace.free(cast);
+  trace.free(number);
+  return scaled;
+}
+
+/// Ones, their lower triangle, and numbers in their place.
+static AllocationTrace::Block allocateCausalMask(AllocationTrace &trace,
+                                                 int64_t bytes, int64_t size) {
+  int64_t elements = bytes / size;
+  auto ones = trace.allocate(elements), triangle = trace.allocate(elements);
+  trace.free(ones);
+  auto mask = select(trace, bytes, size);
+  trace.free(triangle);
+  return mask;
+}
+
+/// The softmax, then zeros in rows that are -inf throughout. Source:
+/// _safe_softmax.
+static AllocationTrace::Block allocateSafeSoftmax(AllocationTrace &trace,
+                                                  const MathSteps &steps,
+                                                  int64_t size) {
+  auto softmax = trace.allocate(steps.scores);
+  auto elements = trace.allocate(steps.scores / size);
+  auto rows = trace.allocate(steps.rows);
+  trace.allocateTemporary(size);
+  trace.free(rows);
+  trace.free(elements);
+  return softmax;
+}
+
+static MathBlocks writeMath(AllocationTrace &trace, WorkspaceRule &rule,
+                            ScaledDotProductAttentionOp op,
+                            const MathSteps &steps) {
+  int64_t size = getElementBytes(steps.type);
+  auto query = rule.tensor(op.getQuery()), mask = rule.tensor(op.getAttnMask());
+  MathBlocks blocks;
+  AllocationTrace::Block numbers, boolMask;
+  if (!op.getIsCausal() && steps.mask > 0)
+    boolMask = attention::allocateBoolMask(trace, *mask, query->elementType);
+  SmallVector<AllocationTrace::Block> held;
+  for (int64_t widened : steps.widened)
+    held.push_back(trace.allocate(widened));
+  if (steps.isWide)
+    blocks.value = held.back();
+  blocks.query = scaleBy(trace, steps.query, steps.type);
+  if (op.getIsCausal())
+    numbers = allocateCausalMask(trace, steps.mask, size);
+  held.push_back(numbers);
+  held.push_back(blocks.query);
+  if (steps.isGrouped) {
+    auto key = trace.allocate(steps.key);
+    blocks.value = trace.allocate(steps.value);
+    held.append({blocks.value, key});
+  }
+  blocks.key = scaleBy(trace, steps.key, steps.type);
+  // Autograd keeps what was multiplied.
+  bool wantsQuery = rule.wantsGradient(op.getQuery());
+  blocks.first = blas::allocateMatmul(
+      trace, rule, steps.scaledQuery, steps.scaledKey,
+      /*keepsLeft=*/rule.wantsGradient(op.getKey()), /*keepsRight=*/wantsQuery);
+  if (!wantsQuery || !blocks.first.rightBlock.isEmpty())
+    trace.free(blocks.key);
+  trace.allocateTemporary(steps.addedMask);
+  blocks.softmax = allocateSafeSoftmax(trace, steps, size);
+  trace.free(blocks.first.result);
+  // Dropout: the noise and the product with it. Autograd keeps what it was
+  // multiplied with, and the softmax.
+  if (op.draws()) {
+    trace.allocate(2 * steps.scores);
+    if (!trainsScores(rule, op))
+      trace.free(2 * steps.scores);
+  }
+  // The scores, which nothing asks for, are narrowed first.
+  AllocationTrace::Block narrowed;
+  if (steps.isWide)
+    narrowed = trace.allocate(steps.scores / size *
+                              getElementBytes(query->elementType));
+  blocks.second =
+      blas::allocateMatmul(trace, rule, steps.weights, steps.values);
+  if (steps.isWide) {
+    trace.allocate(rule.tensor(op.getResult())->numBytes());
+    trace.free(blocks.second.result);
+  }
+  // Where it is widened, the operands go after the softmax.
+  held.insert(steps.isWide ? held.end() : held.begin(), blocks.softmax);
+  for (AllocationTrace::Block block : llvm::reverse(held))
+    trace.free(block);
+  trace.free(narrowed);
+  trace.free(boolMask);
+  return blocks;
+}
+
 void attention::describeMath(WorkspaceRule &rule,
                              ScaledDotProductAttentionOp op) {
   auto steps = getSteps(rule, op);
   if (!steps)
     return;
-  int64_t size = getElementBytes(steps->type);
   AllocationTrace trace;
-  if (!op.getIsCausal())
-    trace.allocate(steps->mask);
-  trace.allocate(steps->widened);
-  trace.allocate(steps->query);
-  if (op.getIsCausal()) {
-    // Ones, their lower triangle, and numbers in their place.
-    int64_t elements = steps->mask / size;
-    trace.allocate(2 * elements);
-    trace.free(elements);
-    trace.allocate(steps->mask);
-    trace.free(elements);
-  }
-  if (steps->isGrouped)
-    trace.allocate(steps->key + steps->value);
-  trace.allocate(steps->key);
-  trace.allocate(steps->scores);
-  trace.allocateTemporary(steps->first.bytes);
-  // Autograd keeps what was multiplied.
-  trace.free(steps->key);
-  int64_t kept = 0;
-  if (rule.wantsGradient(op.getQuery()))
-    kept += steps->first.right > 0 ? steps->first.right : steps->key;
-  if (rule.wantsGradient(op.getKey()))
-    kept += steps->first.left;
-  trace.allocate(kept);
-  trace.allocateTemporary(steps->addedMask);
-  // _safe_softmax: the softmax, then zeros in rows that are -inf throughout.
-  int64_t elements = steps->scores / size;
-  trace.allocate(steps->scores);
-  trace.allocateTemporary(elements + steps->rows + size);
-  trace.free(steps->scores);
-  // Dropout: the noise and the product with it. Autograd keeps what it was
-  // multiplied with, and the softmax.
-  if (op.draws()) {
-    trace.allocate(2 * steps->scores);
-    if (!trainsScores(rule, op))
-      trace.free(2 * steps->scores);
-  }
-  // The scores, which nothing asks for, are narrowed first.
-  if (steps->isWide)
-    trace.allocate(elements *
-                   getElementBytes(rule.tensor(op.getQuery())->elementType));
-  trace.allocate(steps->result);
-  trace.allocateTemporary(steps->second.bytes);
+  writeMath(trace, rule, op, *steps);
   int64_t result = rule.tensor(op.getResult())->numBytes();
-  if (steps->isWide)
-    trace.allocate(result);
-  rule.setTransient(trace.getPeak() - result);
+  // Which blocks a dropout has is not told apart here.
+  if (op.draws())
+    rule.setTransient(trace.getPeak() - result);
+  else
+    rule.setTrace(std::move(trace), result);
 }
 
 void attention::saveMath(SavedRule &rule, ScaledDotProductAttentionOp op) {
   auto steps = getSteps(rule, op);
   if (!steps)
     return;
+  AllocationTrace trace;
+  MathBlocks blocks = writeMath(trace, rule, op, *steps);
+  SmallVector<AllocationTrace::Block> kept;
+  auto keep = [&](AllocationTrace::Block copy, AllocationTrace::Block factor) {
+    kept.push_back(copy.isEmpty() ? factor : copy);
+  };
   bool query = rule.wantsGradient(op.getQuery());
   bool key = rule.wantsGradient(op.getKey());
   bool value = rule.wantsGradient(op.getValue());
   if (key)
-    rule.keep(steps->first.left > 0 ? steps->first.left : steps->query);
+    keep(blocks.first.leftBlock, blocks.query);
   if (query)
-    rule.keep(steps->first.right > 0 ? steps->first.right : steps->key);
+    keep(blocks.first.rightBlock, blocks.key);
   // The softmax keeps its result, which the product with the values reads. A
   // dropout between them keeps its noise, and gives a tensor of its own.
   bool scores = trainsScores(rule, op);
   if (op.draws())
     rule.keep((2 * scores + value) * steps->scores);
   else if (scores || value)
-    rule.keep(steps->scores);
-  if (!scores)
-    return;
-  if (steps->second.right > 0)
-    rule.keep(steps->second.right);
-  else if (steps->isWide || steps->isGrouped)
-    rule.keep(steps->value);
-  else
+    kept.push_back(blocks.softmax);
+  if (scores && (steps->second.right > 0 || steps->isWide || steps->isGrouped))
+    keep(blocks.second.rightBlock, blocks.value);
+  else if (scores)
     rule.save(op.getValue());
+  blas::keepBlocks(rule, trace, kept);
 }
 
 /// `tensor` in another type, which replaces it.

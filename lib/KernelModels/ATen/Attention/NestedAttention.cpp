@@ -8,7 +8,7 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "../AllocationTrace.h"
+#include "../TensorBytes.h"
 #include "AttentionLayers.h"
 #include "koila/Interfaces/KoilaOpInterfaces.h"
 
@@ -184,7 +184,7 @@ void attention::describePadding(WorkspaceRule &rule, ToPaddedTensorOp op) {
   trace.allocate(2 * nested->getBuffer());
   trace.allocate(result->numBytes());
   trace.free(2 * nested->getBuffer());
-  rule.setTransient(trace.getTransient());
+  rule.setTrace(std::move(trace));
 }
 
 void attention::describeNestedLayer(WorkspaceRule &rule,

@@ -16,13 +16,14 @@ static SmallVector<ConcreteTensor> getTensors(AutogradReplay::Terms terms) {
 // Storages
 //===----------------------------------------------------------------------===//
 
-Term AutogradReplay::add(ConcreteTensor tensor, Value operand) {
-  storages.push_back({tensor.numBytes(), operand, rule.wantsGradient(operand)});
-  return Term{std::move(tensor), storages.size() - 1};
+Term AutogradReplay::add(MadeTensor made, Value operand) {
+  storages.push_back(
+      {made.numBytes(), made.block, operand, rule.wantsGradient(operand)});
+  return Term{std::move(made), storages.size() - 1};
 }
 
 Term AutogradReplay::read(Value value) {
-  return add(*rule.tensor(value), value);
+  return add({*rule.tensor(value), Block()}, value);
 }
 
 Term AutogradReplay::view(Term term, ArrayRef<int64_t> dims) {
@@ -38,7 +39,7 @@ void AutogradReplay::free(Terms terms) {
   for (const Term &term : terms) {
     const Storage &storage = storages[term.storage];
     if (!storage.operand && !storage.isSaved)
-      AllocationTrace::free(storage.bytes);
+      AllocationTrace::free(storage.block);
   }
 }
 
@@ -157,7 +158,7 @@ Term AutogradReplay::reduce(const Term &term, int64_t reduction) {
     return term;
   if (reduction == 2)
     return sum(term);
-  Term result = add(mean(term));
+  Term result = add(OpReplay::mean(term));
   record("mean", term, result);
   return result;
 }
@@ -169,14 +170,32 @@ Term AutogradReplay::computeDistance(const Term &lhs, const Term &rhs,
       compute("add.Scalar", difference, Result::Common, Number::Float);
   Term norm = allocate(dropDim(shifted, -1, keepdim));
   record("norm.ScalarOpt_dim", shifted, norm, -1);
-  free({difference, shifted});
+  free({shifted, difference});
   return norm;
+}
+
+/// Whether AllocationTrace::keep() finds other blocks of `trace` for the bytes
+/// of what is kept: some that are as large and gone.
+static bool keepsOthers(const AllocationTrace &trace, ArrayRef<int64_t> kept) {
+  AllocationTrace probe = trace;
+  return llvm::any_of(kept, [&](int64_t bytes) {
+    auto block = probe.keep(bytes);
+    return block && !trace.isLeft(*block);
+  });
 }
 
 void AutogradReplay::finish(Terms results) {
   int64_t left = 0;
   for (const Term &result : results)
     left += result.numBytes();
+  for (size_t index = storages.size(); index-- > 0;) {
+    const Storage &storage = storages[index];
+    bool isResult = llvm::any_of(
+        results, [&](const Term &result) { return result.storage == index; });
+    if (!isResult && !storage.isSaved && !storage.block.isEmpty() &&
+        isLeft(storage.block))
+      AllocationTrace::free(storage.block);
+  }
   OpReplay::finish(left);
   if (backward)
     return describeExpressionBackward(*backward, *this, results);
@@ -187,14 +206,19 @@ void AutogradReplay::finish(Terms results) {
     if (storage.isSaved && !storage.operand)
       storage.operand = rule.getOp()->getResult(index);
   }
+  SmallVector<int64_t> kept;
   for (const Storage &storage : storages) {
     if (!storage.isSaved)
       continue;
     if (storage.operand)
       saved->save(storage.operand);
     else
-      saved->keep(storage.bytes);
+      kept.push_back(storage.bytes);
   }
+  if (keepsOthers(*this, kept))
+    saved->setTransient(saved->getTransient());
+  for (int64_t bytes : kept)
+    saved->keep(bytes);
 }
 
 std::optional<SmallVector<Term>> kernels::readReals(AutogradReplay &steps,

@@ -74,6 +74,8 @@ public:
 
   struct Storage {
     int64_t bytes = 0;
+    /// Of what is made inside.
+    AllocationTrace::Block block = {};
     /// The operand it is of; null for what is made inside.
     mlir::Value operand;
     bool wants = false, isSaved = false;
@@ -93,7 +95,7 @@ public:
   const Storage &getStorage(size_t index) const { return storages[index]; }
 
 private:
-  Term add(ConcreteTensor tensor, mlir::Value operand = {});
+  Term add(MadeTensor made, mlir::Value operand = {});
 
   WorkspaceRule &rule;
   SavedRule *saved;

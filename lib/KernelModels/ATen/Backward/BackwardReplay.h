@@ -77,7 +77,7 @@ public:
   /// Zeros for an operand, into which a kernel writes at the places of an
   /// index: half types by way of float32.
   void giveScattered(unsigned operand);
-  void finish() { rule.setPeak(getPeak()); }
+  void finish() { rule.setTrace(*this); }
 
 private:
   BackwardRule &rule;

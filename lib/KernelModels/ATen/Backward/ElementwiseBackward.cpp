@@ -7,6 +7,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "../../BackwardRules.h"
+#include "../../Models.h"
 #include "../Sum.h"
 #include "BackwardFormulas.h"
 #include "ElementwiseFormula.h"
@@ -18,10 +19,6 @@ using namespace koila::kernels;
 using Number = OpReplay::Number;
 using Result = OpReplay::Result;
 using Run = kernels::RunFormula;
-
-void koila::detail::describeUnknownBackward(BackwardRule &rule) {
-  rule.setInexact("what its backward pass allocates is not known");
-}
 
 Number Formula::getNumber(StringRef name) const {
   if (auto constant = getConstant(); constant && name == "other")
@@ -776,6 +773,22 @@ static Run findComplexFormula(const BackwardRule &rule, StringRef name) {
 bool rules::hasBackwardFormula(StringRef name) {
   return getFormulas().contains(name) || getComplexFormulas().contains(name) ||
          getRules().contains(name);
+}
+
+void kernels::addBackwardFormulas(KernelLibrary &library,
+                                  MLIRContext &context) {
+  for (RegisteredOperationName name : context.getRegisteredOperationsByDialect(
+           KoilaDialect::getDialectNamespace())) {
+    auto *op = name.getInterface<TorchOperatorInterface>();
+    if (!op || library.find(name.getTypeID()).backward)
+      continue;
+    StringRef schema = op->getTorchSchema();
+    schema.consume_front("aten::");
+    if (rules::hasBackwardFormula(
+            schema.take_until([](char c) { return c == '.' || c == '('; })))
+      library.insert(name.getTypeID(), name.getStringRef(),
+                     {nullptr, nullptr, rules::describeBackward});
+  }
 }
 
 void rules::describeBackward(BackwardRule &rule) {

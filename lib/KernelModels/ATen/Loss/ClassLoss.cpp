@@ -46,7 +46,7 @@ static std::optional<ClassOperands> getClasses(WorkspaceRule &rule,
 /// In rows, where they are not.
 static void makeContiguous(OpReplay &steps, OpReplay::Tensors tensors) {
   for (const ConcreteTensor &tensor : tensors)
-    steps.makeContiguous(tensor);
+    allocateContiguous(steps, tensor);
 }
 
 //===----------------------------------------------------------------------===//
@@ -73,7 +73,8 @@ static void describeMultilabelMargin(const ClassOperands &of) {
   steps.allocateTemporary(getElementBytes(of.target.elementType) +
                           getCopyBytes(of.target) + getBlockBytes(of.target));
   makeContiguous(steps, {of.self, of.target});
-  steps.finish(0);
+  // The order of its blocks is not known.
+  of.rule.setTransient(steps.getPeak());
 }
 
 //===----------------------------------------------------------------------===//
@@ -136,7 +137,7 @@ void loss::describeCtc(WorkspaceRule &rule, SavedRule *saved) {
     Term zero = steps.allocate({{}, type});
     Term mask = steps.compute("eq.Scalar", losses, Result::Bool, Number::Float);
     Term chosen = steps.select(mask, zero, losses);
-    steps.free({zero, mask, losses});
+    steps.free({losses, mask, zero});
     losses = chosen;
   }
   if (reduction == 1) {

@@ -48,13 +48,13 @@ static void describeDivergence(const Operands &of, KlDivOp op) {
     Term difference = steps.compute("sub.Tensor", {target, self});
     Term weight = steps.compute("exp", target, Result::Float);
     losses = steps.compute("mul.Tensor", {weight, difference});
-    steps.free({difference, weight});
+    steps.free({weight, difference});
   } else {
     Term product = steps.compute("mul.Tensor", {target, self});
     Term entropy =
         steps.compute("xlogy.Tensor", {target, target}, Result::Float);
     losses = steps.compute("sub.Tensor", {entropy, product});
-    steps.free({product, entropy});
+    steps.free({entropy, product});
   }
   of.finish(losses);
 }
@@ -86,7 +86,7 @@ static void describeMarginRanking(const Operands &of) {
   Term product = steps.compute("mul.Tensor", {negative, difference});
   Term losses =
       steps.compute("add.Scalar", product, Result::Common, Number::Float);
-  steps.free({difference, negative, product});
+  steps.free({product, negative, difference});
   steps.write("clamp_min_", losses);
   of.finish(losses);
 }
@@ -103,12 +103,12 @@ static void addStirling(AutogradReplay &steps, const Term &target,
   Term product = steps.compute("mul.Tensor", {target, logs});
   Term difference = steps.compute("sub.Tensor", {product, target});
   Term stirling = steps.compute("add.Tensor", {difference, half});
-  steps.free({turns, logTurns, half, logs, product, difference});
+  steps.free({difference, product, logs, half, logTurns, turns});
   Term mask = steps.compute("le.Scalar", target, Result::Bool, Number::Integer);
   Term filled = steps.allocate(stirling);
   steps.record("masked_fill.Scalar", {stirling, mask}, filled);
   steps.write("add_.Tensor", {losses, filled});
-  steps.free({mask, filled, stirling});
+  steps.free({filled, mask, stirling});
 }
 
 static void describePoisson(const Operands &of, PoissonNllLossOp op) {
@@ -119,14 +119,14 @@ static void describePoisson(const Operands &of, PoissonNllLossOp op) {
     Term product = steps.compute("mul.Tensor", {target, input});
     Term exponential = steps.compute("exp", input, Result::Float);
     losses = steps.compute("sub.Tensor", {exponential, product});
-    steps.free({product, exponential});
+    steps.free({exponential, product});
   } else {
     Term shifted =
         steps.compute("add.Scalar", input, Result::Common, Number::Float);
     Term logs = steps.compute("log", shifted, Result::Float);
     Term product = steps.compute("mul.Tensor", {target, logs});
     losses = steps.compute("sub.Tensor", {input, product});
-    steps.free({shifted, logs, product});
+    steps.free({product, logs, shifted});
   }
   if (op.getFull())
     addStirling(steps, target, losses);
@@ -146,7 +146,7 @@ static void describeCosine(const Operands &of) {
     }
     Term shifted =
         steps.compute("add.Scalar", sum, Result::Common, Number::Float);
-    steps.free({product, sum});
+    steps.free({sum, product});
     return shifted;
   };
   Term products = multiply(of[0], of[1], false);
@@ -188,7 +188,7 @@ static void describeTriplet(const Operands &of, TripletMarginLossOp op) {
       steps.compute("add.Scalar", near, Result::Common, Number::Float);
   Term difference = steps.compute("sub.Tensor", {margin, far});
   Term losses = steps.compute("clamp_min", difference);
-  steps.free({margin, difference});
+  steps.free({difference, margin});
   of.finish(losses);
 }
 

@@ -50,19 +50,24 @@ static Term addLikelihood(const Operands &of, const Term &self) {
   bool isViewed = rank == 3 || rank > 4;
   Term read = isViewed ? steps.contiguous(self) : self;
   Term target = isViewed ? steps.contiguous(of.target) : of.target;
-  Term result = steps.allocate(shape);
-  Term totalWeight = steps.allocate({{}, self.elementType});
+  // Images have their own kernel, which makes the weight first.
+  bool weighsFirst = isViewed || rank == 4;
+  Term totalWeight, result;
+  if (weighsFirst)
+    totalWeight = steps.allocate({{}, self.elementType});
+  result = steps.allocate(shape);
+  if (!weighsFirst)
+    totalWeight = steps.allocate({{}, self.elementType});
   SmallVector<ConcreteTensor> rows;
   if (of.weight)
     rows.push_back(*of.weight);
   if (isReduced && !isViewed)
     rows.append({read, target});
-  int64_t copies = 0;
-  for (const ConcreteTensor &tensor : rows) {
-    steps.makeContiguous(tensor);
-    copies += getCopyBytes(tensor);
-  }
-  steps.AllocationTrace::free(copies);
+  SmallVector<AllocationTrace::Block> copies;
+  for (const ConcreteTensor &tensor : rows)
+    copies.push_back(allocateContiguous(steps, tensor));
+  for (AllocationTrace::Block copy : llvm::reverse(copies))
+    steps.AllocationTrace::free(copy);
   if (steps.wants(self)) {
     steps.follow(self, result);
     for (const Term &term : {read, target, totalWeight})
@@ -71,9 +76,9 @@ static Term addLikelihood(const Operands &of, const Term &self) {
       steps.save(*of.weight);
   }
   steps.free(totalWeight);
+  steps.free(target);
   if (read.storage != self.storage)
     steps.free(read);
-  steps.free(target);
   return result;
 }
 
@@ -83,7 +88,7 @@ static Term addLikelihood(const Operands &of, const Term &self) {
 
 static Term addLogSoftmax(const Operands &of) {
   Term logs = of.steps.allocate(of.self);
-  of.steps.allocateTemporary(getCopyBytes(of.self) + getBlockBytes(of.self));
+  of.steps.AllocationTrace::free(allocateContiguous(of.steps, of.self));
   of.steps.record("_log_softmax", of.self, logs);
   return logs;
 }
@@ -156,7 +161,7 @@ static Term addSmooth(const Operands &of, const Term &logs) {
   Term count = steps.sum(counted);
   Term total = steps.sum(smooth);
   Term mean = steps.compute("div.Tensor", {total, count}, Result::Float);
-  steps.free({counted, count, total});
+  steps.free({total, count, counted});
   return mean;
 }
 

@@ -46,21 +46,29 @@ static void describeKernel(WorkspaceRule &rule, const ConcreteTensor &self,
                            const ConcreteTensor &target) {
   int64_t reduction = loss::getReduction(rule);
   OpReplay steps(rule);
-  ConcreteTensor result = steps.compute({self, target});
+  // Only its shape and type count.
+  ConcreteTensor result = OpReplay(rule).compute({self, target});
   if (!isa<FloatType>(result.elementType))
     return rule.setInexact("a loss of integers");
-  if (reduction == 0)
-    return steps.finish(result.numBytes());
-  int64_t casts = getCastBytes(self, result.elementType) +
-                  getCastBytes(target, result.elementType);
-  int64_t kept = shrink(steps, result);
-  steps.allocate(2 * casts);
-  ConcreteTensor losses = steps.allocate(result);
-  // The reduction writes the result that is there.
-  ConcreteTensor one{{}, result.elementType};
-  steps.allocateTemporary(reduction == 1 ? getMeanBytes(rule, losses, one)
-                                         : getPartialBytes(rule, losses, one));
-  rule.setStorageBytes(rule.getOp()->getResult(0), kept);
+  TensorIteration outer{{self, target}, result.elementType, result.numBytes()};
+  outer.begin(steps);
+  int64_t kept = result.numBytes();
+  if (reduction != 0) {
+    TensorIteration inner = outer;
+    inner.casts.clear();
+    inner.begin(steps);
+    kept = shrink(steps, result);
+    // The reduction writes the result that is there.
+    ConcreteTensor one{{}, result.elementType};
+    if (reduction == 1)
+      allocateMean(rule, steps, result, one);
+    else
+      steps.allocateTemporary(getPartialBytes(rule, result, one));
+    inner.end(steps);
+    steps.AllocationTrace::free(inner.result);
+    rule.setStorageBytes(rule.getOp()->getResult(0), kept);
+  }
+  outer.end(steps);
   steps.finish(kept);
 }
 
@@ -77,25 +85,32 @@ static void describeHuber(WorkspaceRule &rule, const ConcreteTensor &self,
   if (grows && computed != self.elementType)
     return rule.setInexact("huber_loss of another type that is resized");
   losses.elementType = self.elementType;
-  steps.allocate(self);
+  MadeTensor made = steps.allocate(self);
   // The operands stay cast.
-  steps.allocate(getCastBytes(self, computed) + getCastBytes(target, computed));
-  steps.allocateTemporary(getCastBytes(self, computed));
+  TensorIteration iteration{{self, target}, computed};
+  iteration.writtenBytes = getCastBytes(self, computed);
+  iteration.begin(steps);
   if (grows) {
-    steps.allocate(losses);
-    steps.free(self);
+    MadeTensor grown = steps.allocate(losses);
+    steps.free(made);
+    made = grown;
   }
-  steps.finish(steps.reduce(losses, reduction).numBytes());
+  MadeTensor result = steps.reduce(made, reduction);
+  iteration.end(steps);
+  if (reduction != 0)
+    steps.free(made);
+  steps.finish(result.numBytes());
 }
 
 /// The tensor of losses is shrunk to their mean or sum.
 static void finishShrunk(WorkspaceRule &rule, OpReplay &steps,
-                         const ConcreteTensor &losses) {
+                         const MadeTensor &losses) {
   int64_t reduction = loss::getReduction(rule);
   if (reduction == 0)
     return steps.finish(losses.numBytes());
-  steps.reduce(losses, reduction);
+  MadeTensor reduced = steps.reduce(losses, reduction);
   int64_t kept = shrink(steps, losses);
+  steps.free(reduced);
   rule.setStorageBytes(rule.getOp()->getResult(0), kept);
   steps.finish(kept);
 }
@@ -103,7 +118,7 @@ static void finishShrunk(WorkspaceRule &rule, OpReplay &steps,
 static void describeBinary(WorkspaceRule &rule, BinaryCrossEntropyOp op,
                            const ConcreteTensor &self) {
   OpReplay steps(rule);
-  ConcreteTensor losses = steps.allocate(self);
+  MadeTensor losses = steps.allocate(self);
   if (Value value = op.getWeight()) {
     auto weight = rule.tensor(value);
     if (!weight)
@@ -117,7 +132,7 @@ static void describeBinary(WorkspaceRule &rule, BinaryCrossEntropyOp op,
 static void describeSoftMargin(WorkspaceRule &rule, const ConcreteTensor &self,
                                const ConcreteTensor &target) {
   OpReplay steps(rule);
-  ConcreteTensor losses = steps.allocate(self);
+  MadeTensor losses = steps.allocate(self);
   steps.write({losses, target});
   finishShrunk(rule, steps, losses);
 }
@@ -128,27 +143,33 @@ static void describeBinaryWithLogits(WorkspaceRule &rule,
                                      OpReplay::Tensors of) {
   const ConcreteTensor &input = of[0], &target = of[1];
   OpReplay steps(rule);
-  ConcreteTensor logs = steps.allocate(input);
+  MadeTensor logs = steps.allocate(input);
   // log_sigmoid: a buffer, and rows.
-  steps.allocateTemporary(input.numBytes() + getCopyBytes(input) +
-                          getBlockBytes(input));
-  std::optional<ConcreteTensor> logWeight;
+  AllocationTrace::Block buffer =
+      steps.AllocationTrace::allocate(input.numBytes());
+  steps.AllocationTrace::free(allocateContiguous(steps, input));
+  steps.AllocationTrace::free(buffer);
+  std::optional<MadeTensor> logWeight;
   if (op.getPosWeight()) {
     const ConcreteTensor &positive = of.back();
-    ConcreteTensor less =
-        steps.compute(positive, Result::Common, Number::Integer);
+    MadeTensor less = steps.compute(positive, Result::Common, Number::Integer);
     logWeight = steps.compute({less, target});
     steps.write(*logWeight, Number::Integer);
     steps.free(less);
     steps.write({logs, *logWeight});
     steps.free(*logWeight);
   }
-  ConcreteTensor losses = steps.subtractFromNumber(target);
+  MadeTensor losses = steps.subtractFromNumber(target);
   steps.write({losses, input});
   steps.write({losses, logs});
   if (op.getWeight())
     steps.write({losses, of[2]});
-  steps.finish(steps.reduce(losses, loss::getReduction(rule)).numBytes());
+  int64_t reduction = loss::getReduction(rule);
+  MadeTensor result = steps.reduce(losses, reduction);
+  if (reduction != 0)
+    steps.free(losses);
+  steps.free(logs);
+  steps.finish(result.numBytes());
 }
 
 void rules::describeLossSaved(SavedRule &rule) {

@@ -6,7 +6,7 @@
 
 #include "../../ATenCPU/GemmOperandCopies.h"
 #include "../../WorkspaceRules.h"
-#include "../AllocationTrace.h"
+#include "../TensorBytes.h"
 #include "RecurrentLayers.h"
 #include "llvm/ADT/TypeSwitch.h"
 
@@ -117,6 +117,14 @@ Factor recurrent::getInput(WorkspaceRule &rule, const Layers &layers,
 //===----------------------------------------------------------------------===//
 
 namespace {
+using Held = AllocationTrace::Block;
+using Blocks = SmallVector<Held>;
+
+/// What a cell hands on; the second is that of an LSTM.
+struct State {
+  Held hidden, cell;
+};
+
 /// Runs the layers and notes what they allocate.
 class Replay {
 public:
@@ -129,125 +137,201 @@ public:
   void run();
 
 private:
-  /// torch.linear, which leaves `bytes`.
-  void multiply(const Factor &input, Value weight, int64_t bytes);
-  void runCell(const Factor &last, ArrayRef<Value> params, bool isFirst);
-  void runSteps(ArrayRef<Value> params);
-  void runLayer(int64_t layer);
+  /// Of more steps the list would be too long.
+  bool isLong() const { return layers.steps > 1 << 12; }
+  Held multiply(const Factor &input, Value weight);
+  State runCell(const Factor &last, ArrayRef<Value> params);
+  State runLstm(ArrayRef<Value> params);
+  Blocks runSteps(ArrayRef<Value> params);
+  Held runLayer(int64_t layer);
+  Held drop(Held output);
+  void finishPacked(Blocks &states, Held gates, bool isFirst);
+  void free(ArrayRef<Held> blocks) {
+    for (Held block : blocks)
+      trace.free(block);
+  }
+  /// A second direction starts at the end.
+  void freeReversed(Blocks &states) {
+    std::reverse(states.begin(), states.end());
+    free(states);
+  }
 
   WorkspaceRule &rule;
   const Layers &layers;
   AllocationTrace trace;
   /// Of all steps of a direction, and of one step.
   int64_t outputs, state, hidden;
+  /// The last ones of each direction of each layer.
+  Blocks lastStates, lastCells;
 };
 } // namespace
 
-void Replay::multiply(const Factor &input, Value weight, int64_t bytes) {
-  trace.allocate(bytes);
+/// torch.linear.
+static Held allocateLinear(AllocationTrace &trace, WorkspaceRule &rule,
+                           const Factor &input, const Factor &weight) {
+  return blas::allocateMatmul(trace, rule, input, blas::transpose(weight))
+      .result;
+}
+
+Held Replay::multiply(const Factor &input, Value weight) {
   auto factor = blas::getFactor(rule, weight);
-  if (!factor || factor->getRank() != 2)
-    return rule.setInexact("the strides of a weight are unknown");
-  trace.allocateTemporary(
-      blas::getMatmulCopies(rule, input, blas::transpose(*factor)).bytes);
+  if (factor && factor->getRank() == 2)
+    return allocateLinear(trace, rule, input, *factor);
+  rule.setInexact("the strides of a weight are unknown");
+  return {};
 }
 
-/// One step after the state `last`. Its state is left, and the cell of an LSTM,
-/// of which only the last one lives on.
-void Replay::runCell(const Factor &last, ArrayRef<Value> params, bool isFirst) {
-  int64_t gates =
-      layers.getBytes(layers.samples, layers.facts.gates * layers.hidden);
-  multiply(last, params[1], gates);
-  if (layers.isLstm()) {
-    // Both products that make the cell; its tanh and the state.
-    trace.allocate(hidden);
-    trace.allocateTemporary(hidden);
-    trace.allocate(2 * hidden);
-    trace.free(hidden);
-    if (layers.isProjected()) {
-      multiply(
-          {{layers.samples, layers.hidden}, {layers.hidden, 1}, layers.type},
-          params.back(), state);
-      trace.free(hidden);
-    }
-    if (!isFirst)
-      trace.free(hidden);
-  } else {
-    // The new state; of a GRU it is mixed with the last one.
-    trace.allocate(hidden);
-    if (layers.facts.gates == 3) {
-      trace.allocate(hidden);
-      trace.free(hidden);
-    }
-  }
+/// Of the gates: both products that make the cell; its tanh and the state,
+/// which may be projected.
+static State allocateLstm(AllocationTrace &trace, int64_t hidden) {
+  State made;
+  made.cell = trace.allocate(hidden);
+  trace.allocateTemporary(hidden);
+  auto bounded = trace.allocate(hidden);
+  made.hidden = trace.allocate(hidden);
+  trace.free(bounded);
+  return made;
+}
+
+/// The change of a state is mixed with the last one.
+static State allocateGru(AllocationTrace &trace, int64_t hidden) {
+  auto fresh = trace.allocate(hidden);
+  auto mixed = trace.allocate(hidden);
+  trace.free(fresh);
+  return {mixed, {}};
+}
+
+State Replay::runLstm(ArrayRef<Value> params) {
+  State made = allocateLstm(trace, hidden);
+  if (!layers.isProjected())
+    return made;
+  Factor wide{{layers.samples, layers.hidden}, {layers.hidden, 1}, layers.type};
+  auto narrow = multiply(wide, params.back());
+  trace.free(made.hidden);
+  made.hidden = narrow;
+  return made;
+}
+
+/// One step after the state `last`.
+State Replay::runCell(const Factor &last, ArrayRef<Value> params) {
+  auto gates = multiply(last, params[1]);
+  State made;
+  if (layers.isLstm())
+    made = runLstm(params);
+  else if (layers.facts.gates == 3)
+    made = allocateGru(trace, hidden);
+  else
+    made.hidden = trace.allocate(hidden);
   trace.free(gates);
+  return made;
 }
 
-/// All steps of one direction, whose states are left.
-void Replay::runSteps(ArrayRef<Value> params) {
-  // The first state may be copied. Of the others, none holds more than the last
-  // one; BLAS can read them, whichever order they are in.
-  runCell(recurrent::getFirstState(rule, layers), params, /*isFirst=*/true);
-  if (layers.steps == 1)
+/// All steps of one direction: the states but the last one, all of which are
+/// left; of the cells of an LSTM only the last one is.
+Blocks Replay::runSteps(ArrayRef<Value> params) {
+  // The first state may be strided.
+  Factor last = recurrent::getFirstState(rule, layers);
+  Blocks states;
+  Held cell;
+  int64_t told = isLong() ? 2 : layers.steps;
+  for (int64_t step = 0; step < told; ++step) {
+    if (isLong() && step == 1)
+      states.push_back(trace.allocate(outputs - 2 * state));
+    State made = runCell(last, params);
+    trace.free(cell);
+    cell = made.cell;
+    states.push_back(made.hidden);
+    last = {{layers.samples, layers.state}, {layers.state, 1}, layers.type};
+  }
+  lastStates.push_back(states.pop_back_val());
+  lastCells.push_back(cell);
+  return states;
+}
+
+/// Of a packed sequence each direction ends by itself. The last state of the
+/// first one is a copy.
+void Replay::finishPacked(Blocks &states, Held gates, bool isFirst) {
+  if (!isFirst) {
+    trace.free(gates);
+    freeReversed(states);
     return;
-  trace.allocate(outputs - 2 * state);
-  runCell({{layers.samples, layers.state}, {layers.state, 1}, layers.type},
-          params, /*isFirst=*/false);
+  }
+  auto cell = trace.allocate(layers.isLstm() ? hidden : 0);
+  auto last = trace.allocate(state);
+  trace.free(gates);
+  trace.free(std::exchange(lastCells.back(), cell));
+  free(states);
+  trace.free(std::exchange(lastStates.back(), last));
 }
 
-/// Leaves the outputs, and the last state of each direction.
-void Replay::runLayer(int64_t layer) {
+/// Leaves the output, and the last state of each direction.
+Held Replay::runLayer(int64_t layer) {
   int64_t directions = layers.getDirections();
-  int64_t gates = layers.getBytes(layers.steps * layers.samples,
-                                  layers.facts.gates * layers.hidden);
   bool isPacked = static_cast<bool>(layers.facts.batchSizes);
   Factor input = recurrent::getInput(rule, layers, layer);
+  Held gates;
+  SmallVector<Blocks, 2> states;
+  Blocks joined;
   for (int64_t direction = 0; direction < directions; ++direction) {
     auto params = layers.getParams(layer * directions + direction);
-    // The gates of all inputs at once.
-    multiply(input, params[0], gates);
-    // Those of the other direction are replaced.
-    if (direction == 1 && !isPacked)
-      trace.free(gates);
-    runSteps(params);
-    trace.allocate(outputs);
+    // The gates of all inputs at once; those of the other direction are
+    // replaced.
+    auto made = multiply(input, params[0]);
+    trace.free(gates);
+    gates = made;
+    states.push_back(runSteps(params));
+    joined.push_back(trace.allocate(outputs));
     if (isPacked) {
-      // The last states of a first direction are copied.
-      int64_t last = state + (layers.isLstm() ? hidden : 0);
-      if (direction == 0)
-        trace.allocate(last);
-      trace.free(outputs - state + gates);
-      if (direction == 0)
-        trace.free(last);
+      finishPacked(states.back(), gates, direction == 0);
+      states.back().clear();
+      gates = {};
     }
   }
+  Held output = joined.front();
   if (directions == 2) {
-    trace.allocate(2 * outputs);
-    trace.free(2 * outputs);
+    output = trace.allocate(2 * outputs);
+    trace.free(joined.back());
+    freeReversed(states.back());
+    trace.free(joined.front());
   }
-  if (!isPacked)
-    trace.free(gates + directions * (outputs - state));
+  free(states.front());
+  trace.free(gates);
+  return output;
+}
+
+/// Noise, and its product with the output.
+Held Replay::drop(Held output) {
+  int64_t bytes = layers.getDirections() * outputs;
+  auto noise = trace.allocate(bytes);
+  auto number = trace.allocate(sizeof(double));
+  if (!layers.type.isF64())
+    trace.allocateTemporary(getElementBytes(layers.type));
+  trace.free(number);
+  auto dropped = trace.allocate(bytes);
+  trace.free(noise);
+  trace.free(output);
+  return dropped;
 }
 
 void Replay::run() {
-  int64_t directions = layers.getDirections();
+  Held output;
   for (int64_t layer = 0; layer < layers.facts.layers; ++layer) {
-    runLayer(layer);
-    if (layer > 0)
-      trace.free(directions * outputs);
-    if (!layers.drops || layer + 1 == layers.facts.layers)
-      continue;
-    // Noise, and its product with the outputs.
-    trace.allocate(directions * outputs);
-    trace.allocateTemporary(getFloatBytes(layers.type));
-    trace.allocate(directions * outputs);
-    trace.free(2 * directions * outputs);
+    auto made = runLayer(layer);
+    trace.free(output);
+    output = made;
+    if (layers.drops && layer + 1 < layers.facts.layers)
+      output = drop(output);
   }
-  int64_t states = layers.getCells() * state;
-  int64_t cells = layers.isLstm() ? layers.getCells() * hidden : 0;
-  trace.allocate(states + cells);
-  trace.free(states + cells);
-  rule.setTransient(trace.getTransient());
+  // The states of all cells are stacked; the last argument comes first.
+  if (layers.isLstm())
+    trace.allocate(layers.getCells() * hidden);
+  trace.allocate(layers.getCells() * state);
+  free(lastCells);
+  free(lastStates);
+  if (isLong())
+    rule.setTransient(trace.getTransient());
+  else
+    rule.setTrace(std::move(trace));
 }
 
 //===----------------------------------------------------------------------===//
@@ -267,31 +351,27 @@ static void describeCell(WorkspaceRule &rule, int64_t gates, Value input,
     return rule.setInexact("the strides of a cell are unknown");
   if (!isComputed(state->elementType))
     return rule.setInexact("a cell of a half type");
-  int64_t inputCopies =
-      blas::getMatmulCopies(rule, *x, blas::transpose(*xWeight)).bytes;
-  int64_t stateCopies =
-      blas::getMatmulCopies(rule, *h, blas::transpose(*hWeight)).bytes;
   int64_t bytes = state->numBytes();
   AllocationTrace trace;
+  auto multiply = [&](bool isOfInput) {
+    return isOfInput ? allocateLinear(trace, rule, *x, *xWeight)
+                     : allocateLinear(trace, rule, *h, *hWeight);
+  };
   // A GRU starts with the input, the others with the state.
-  trace.allocate(gates * bytes);
-  trace.allocateTemporary(gates == 3 ? inputCopies : stateCopies);
-  trace.allocate(gates * bytes);
-  trace.allocateTemporary(gates == 3 ? stateCopies : inputCopies);
-  if (gates == 3) {
-    trace.allocate(bytes);
-    trace.allocate(bytes);
-    trace.free(7 * bytes);
-  } else if (gates == 4) {
-    // The cell, its tanh and the state.
-    trace.free(4 * bytes);
-    trace.allocate(3 * bytes);
-    trace.free(5 * bytes);
+  auto first = multiply(/*isOfInput=*/gates == 3);
+  auto second = multiply(/*isOfInput=*/gates != 3);
+  if (gates == 4) {
+    trace.free(second);
+    allocateLstm(trace, bytes);
+  } else if (gates == 3) {
+    allocateGru(trace, bytes);
+    trace.free(second);
   } else {
     trace.allocate(bytes);
-    trace.free(2 * bytes);
+    trace.free(second);
   }
-  rule.setTransient(trace.getTransient());
+  trace.free(first);
+  rule.setTrace(std::move(trace));
 }
 
 //===----------------------------------------------------------------------===//

@@ -305,6 +305,8 @@ void RecordedLayers::run() {
     results.push_back(
         stack(cells, {layers.getCells(), layers.samples, layers.hidden}));
   steps.finish(results);
+  // Blocks of the same bytes are not told apart here.
+  rule.setTransient(rule.getTransient());
 }
 
 void recurrent::describeRecorded(WorkspaceRule &rule, SavedRule *saved,
@@ -348,4 +350,6 @@ void recurrent::describeRecordedCell(WorkspaceRule &rule, SavedRule *saved,
   if (last.cell)
     results.push_back(*last.cell);
   steps.finish(results);
+  // Blocks of the same bytes are not told apart here.
+  rule.setTransient(rule.getTransient());
 }

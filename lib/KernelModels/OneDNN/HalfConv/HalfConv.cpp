@@ -57,7 +57,8 @@ static HalfKernels withoutTiles(HalfKernels kernels) {
 static Workspace getPeak(const Geometry &g, const Kernel &kernel,
                          bool channelsLast) {
   if (channelsLast)
-    return {g.nested(kernel.scratchpad) + kernel.weight, kernel.exact};
+    return inPlacePeak(g, g.nested(kernel.scratchpad), kernel.weight,
+                       kernel.exact);
   if (kernel.isBlocked) {
     Workspace found = blockedPeak(g, kernel.scratchpad, kernel.source,
                                   kernel.weight, kernel.result, kernel.exact);

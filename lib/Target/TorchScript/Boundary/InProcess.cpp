@@ -11,6 +11,7 @@
 #include "koila/Analysis/MetaKernelShapes.h"
 #include "koila/Dialect/Koila/IR/LossOps.h"
 #include "koila/InitAllDialects.h"
+#include "koila/InitAllExtensions.h"
 #include "koila/InitAllPasses.h"
 #include "koila/InputSpec/InputSpec.h"
 #include "koila/Target/TorchScript/ImportArchive.h"
@@ -88,6 +89,7 @@ struct Session {
   Session() {
     DialectRegistry registry;
     registerAllDialects(registry);
+    registerAllExtensions(registry);
     registerMetaKernels(registry);
     addCustomOperators(registry);
     context.appendDialectRegistry(registry);

@@ -10,6 +10,7 @@
 #include "DiagnosticJSON.h"
 #include "SchemaComparison.h"
 #include "koila/InitAllDialects.h"
+#include "koila/InitAllExtensions.h"
 #include "koila/Target/TorchScript/TrainStep.h"
 #include "mlir/Bytecode/BytecodeReader.h"
 #include "mlir/Bytecode/BytecodeWriter.h"
@@ -41,6 +42,7 @@ struct Session {
   Session() {
     DialectRegistry registry;
     registerAllDialects(registry);
+    registerAllExtensions(registry);
     addCustomOperators(registry);
     context.appendDialectRegistry(registry);
     context.loadAllAvailableDialects();

@@ -33,7 +33,6 @@ class Koila_AttentionOp<string mnemonic, string schema, dag operands,
                   ");";
   let batchRule = "::koila::rules::inferAttentionBatch(rule, " # attention #
                   ");";
-  let workspaceRule = "::koila::rules::describeAttentionWorkspace(rule);";
   code workDeclaration = [{
     ::koila::KernelWork describeWork(::koila::GetShape getShape);
   }];
@@ -59,8 +58,6 @@ def Koila_ScaledDotProductAttentionOp : Koila_AttentionOp<"scaled_dot_product_at
     bool draws() { return !getDropoutP().isZero(); }
   }];
   let differentiationRule = "::koila::rules::describeExpressionDerivative(rule);";
-  let savedRule = "::koila::rules::describeAttentionSaved(rule);";
-  let backwardRule = "::koila::rules::describeAttentionBackward(rule);";
 }
 def Koila_ScaledDotProductAttentionMathOp : Koila_AttentionOp<"_scaled_dot_product_attention_math",
   "aten::_scaled_dot_product_attention_math(Tensor query, Tensor key, Tensor value, Tensor? attn_mask=None, float dropout_p=0., bool is_causal=False, Tensor? dropout_mask=None, *, float? scale=None, bool enable_gqa=False) -> (Tensor, Tensor)",
@@ -95,7 +92,6 @@ class Koila_AttentionLayerOp<string mnemonic, string schema, dag operands,
                   ");";
   let batchRule = "::koila::rules::inferAttentionLayerBatch(rule, " # layer #
                   ");";
-  let workspaceRule = "::koila::rules::describeAttentionWorkspace(rule);";
 }
 
 def Koila_NativeMultiHeadAttentionOp : Koila_AttentionLayerOp<"_native_multi_head_attention",
@@ -126,7 +122,6 @@ def Koila_TransformerEncoderLayerFwdOp : Koila_AttentionLayerOp<"_transformer_en
   "getProjWeight(), getProjBias(), getMask(), {getSrc()}, "
   "static_cast<int64_t>(getEmbedDim()), static_cast<int64_t>(getNumHeads()), "
   "getMaskType()}"> {
-  let savedRule = "::koila::rules::describeAttentionSaved(rule);";
 }
 
 //===----------------------------------------------------------------------===//
@@ -147,8 +142,6 @@ def Koila_NestedTensorFromMaskOp : Koila_RuledOp<"_nested_tensor_from_mask",
   let batchRule = [{
     rule.mix("a nested tensor holds samples of several lengths together");
   }];
-  let workspaceRule = "::koila::rules::describeAttentionWorkspace(rule);";
-  let savedRule = "::koila::rules::describeAttentionSaved(rule);";
 }
 def Koila_ToPaddedTensorOp : Koila_RuledOp<"to_padded_tensor",
   "aten::to_padded_tensor(Tensor self, float padding, SymInt[]? output_size=None) -> Tensor"> {
@@ -163,7 +156,6 @@ def Koila_ToPaddedTensorOp : Koila_RuledOp<"to_padded_tensor",
   let batchRule = [{
     rule.mix("a nested tensor holds samples of several lengths together");
   }];
-  let workspaceRule = "::koila::rules::describeAttentionWorkspace(rule);";
 }
 
 //===----------------------------------------------------------------------===//
@@ -185,10 +177,7 @@ class Koila_RecurrentOp<string mnemonic, string schema, dag operands,
   let results = (outs AnyTensor:$result, AnyTensor:$hidden);
   let shapeRule = "return ::koila::rules::inferRecurrent(rule, " # layer # ");";
   let batchRule = "::koila::rules::inferRecurrentBatch(rule, " # layer # ");";
-  let workspaceRule = "::koila::rules::describeRecurrentWorkspace(rule);";
   let differentiationRule = "::koila::rules::describeExpressionDerivative(rule);";
-  let savedRule = "::koila::rules::describeRecurrentSaved(rule);";
-  let backwardRule = "::koila::rules::describeRecurrentBackward(rule);";
 }
 
 defvar layerArgs = (ins BoolAttr:$has_biases, I64Attr:$num_layers,
@@ -267,9 +256,7 @@ class Koila_RecurrentCellOp<string mnemonic, int gates, string arguments,
                 "getBHh()}, " # gates # "}";
   let shapeRule = "return ::koila::rules::inferCell(rule, " # cell # ");";
   let batchRule = "::koila::rules::inferCellBatch(rule, " # cell # ");";
-  let workspaceRule = "::koila::rules::describeRecurrentWorkspace(rule);";
   let differentiationRule = "::koila::rules::describeExpressionDerivative(rule);";
-  let savedRule = "::koila::rules::describeRecurrentSaved(rule);";
 }
 def Koila_LstmCellOp : Koila_RecurrentCellOp<"lstm_cell", 4, "Tensor[]",
     "(Tensor, Tensor)", twoStates, listOf<"Hx">.value> {
@@ -296,7 +283,6 @@ def Koila_PackPaddedSequenceOp : Koila_RuledOp<"_pack_padded_sequence",
   let batchRule = [{
     rule.mix("packed sequences hold the samples of each step together");
   }];
-  let workspaceRule = "::koila::rules::describeRecurrentWorkspace(rule);";
 }
 def Koila_PadPackedSequenceOp : Koila_RuledOp<"_pad_packed_sequence",
   "aten::_pad_packed_sequence(Tensor data, Tensor batch_sizes, bool batch_first, Scalar padding_value, int total_length) -> (Tensor, Tensor)"> {
@@ -315,7 +301,6 @@ def Koila_PadPackedSequenceOp : Koila_RuledOp<"_pad_packed_sequence",
   let batchRule = [{
     rule.mix("packed sequences hold the samples of each step together");
   }];
-  let workspaceRule = "::koila::rules::describeRecurrentWorkspace(rule);";
 }
 
 #endif // KOILA_DIALECT_KOILA_IR_ATTENTIONOPS_TD

@@ -7,6 +7,7 @@
 #ifndef KOILA_DIALECT_KOILA_IR_BINARYOPS_H
 #define KOILA_DIALECT_KOILA_IR_BINARYOPS_H
 
+#include "koila/Dialect/Koila/IR/ElementwiseOp.h"
 #include "koila/Dialect/Koila/IR/Koila.h"
 #include "koila/Interfaces/BackwardOperator.h"
 

@@ -230,7 +230,6 @@ def Koila_IscloseOp : Koila_ElementwiseOp<"isclose",
     if (getRtol().convertToDouble() < 0 || getAtol().convertToDouble() < 0)
       return rule.emitError() << "takes no negative tolerance";
   }];
-  let workspaceRule = composedWorkspace;
 }
 
 def Koila_LogicalAndOp : Koila_PlainBinaryOp<"logical_and", "", "Bool">;
@@ -287,19 +286,16 @@ def Koila_WhereSelfOp : Koila_WhereOp<"self", "Tensor self, Tensor other",
 def Koila_WhereScalarOtherOp : Koila_WhereOp<"ScalarOther",
   "Tensor self, Scalar other", (ins AnyTensor:$self), otherNumber,
   "\"other\""> {
-  let workspaceRule = composedWorkspace;
   let differentiationRule = "rule.save(getCondition());";
 }
 def Koila_WhereScalarSelfOp : Koila_WhereOp<"ScalarSelf",
   "Scalar self, Tensor other", (ins AnyTensor:$other),
   (ins Koila_ScalarAttr:$self), "\"self\""> {
-  let workspaceRule = composedWorkspace;
   let differentiationRule = "rule.save(getCondition());";
 }
 def Koila_WhereScalarOp : Koila_WhereOp<"Scalar", "Scalar self, Scalar other",
   (ins), (ins Koila_ScalarAttr:$self, Koila_ScalarAttr:$other),
   "\"self\", \"other\""> {
-  let workspaceRule = composedWorkspace;
 }
 
 /// Fills where a bool tensor says; a copy in rows, without other temporaries
@@ -312,7 +308,6 @@ class Koila_MaskedFillOp<string overload, string type, dag tensors, dag numbers,
         !con((ins AnyTensor:$self, AnyTensor:$mask), tensors), numbers> {
   let shapeRule = "return ::koila::rules::inferMaskedFill(rule, getSelf(), "
                   "getMask(), " # value # ");";
-  let workspaceRule = composedWorkspace;
 }
 def Koila_MaskedFillScalarOp : Koila_MaskedFillOp<"Scalar", "Scalar", (ins),
   (ins Koila_ScalarAttr:$value), "{}">;

@@ -28,12 +28,7 @@ class Koila_ConvolutionFamilyOp<string mnemonic, string schema, int rank,
   defvar kind = "{" # rank # ", " # transposed # "}";
   let shapeRule = "return ::koila::rules::inferConvolution(rule, " # kind # ");";
   let batchRule = "::koila::rules::inferConvolutionBatch(rule, " # kind # ");";
-  let workspaceRule =
-      "::koila::rules::describeConvolutionWorkspace(rule, " # kind # ");";
   let differentiationRule = "::koila::rules::describeConvolutionDerivative(rule);";
-  let savedRule = "::koila::rules::describeConvolutionSaved(rule);";
-  let backwardRule =
-      "::koila::rules::describeConvolutionBackward(rule, " # kind # ");";
   let extraClassDeclaration = baseDeclaration # [{
     bool hasBackwardOperator(::koila::ShapeRule::Lookup lookup);
     ::llvm::SmallVector<::mlir::Value> buildGradients(
@@ -134,8 +129,6 @@ def Koila_ConvolutionBackwardOp : Koila_RuledOp<"convolution_backward",
   let shapeRule = "return ::koila::rules::inferConvolutionBackward(rule);";
   let batchRule = "::koila::rules::inferConvolutionBackwardBatch(rule);";
   let storageRule = "::koila::rules::describeMaskedStorage(rule, getOutputMask());";
-  let workspaceRule =
-      "::koila::rules::describeConvolutionBackwardWorkspace(rule);";
 }
 
 def Koila_ConvTbcOp : Koila_RuledOp<"conv_tbc",

@@ -28,11 +28,7 @@ class Koila_CastOp<string mnemonic, string name, string parameters, dag args,
   let shapeRule = "return ::koila::rules::inferCast(rule);";
   let batchRule = "::koila::rules::keepBatch(rule);";
   let storageRule = "::koila::rules::describeCastStorage(rule);";
-  let workspaceRule = [{
-    ::koila::rules::describeCopyWorkspace(rule, getOperation()->getOperand(0));
-  }];
   let differentiationRule = "::koila::rules::passFrom(rule, getOperation()->getOperand(0));";
-  let backwardRule = "::koila::rules::describeViewBackward(rule);";
 }
 
 // `(a|b)` is what LibTorch spells `(b|a)`: the order of a set.
@@ -156,7 +152,6 @@ class Koila_OverwriteOp<string mnemonic, string name, string parameters,
   let shapeRule = shape;
   let batchRule = batch;
   // Nothing besides the result, which is written element by element.
-  let workspaceRule = "";
   let differentiationRule = "";
 }
 defvar Koila_InferLikeSelf = [{
@@ -168,8 +163,6 @@ def Koila_CopyOp : Koila_OverwriteOp<"copy", "copy:",
   (ins AnyTensor:$src, BoolAttr:$non_blocking), (ins),
   "return ::koila::rules::inferOverwrite(rule, getSelf(), getSrc());",
   "::koila::rules::inferBroadcastBatch(rule, {getSelf(), getSrc()});"> {
-  let workspaceRule =
-      "::koila::rules::describeCopyWorkspace(rule, getSrc());";
 }
 def Koila_FillScalarOp : Koila_OverwriteOp<"fill_Scalar", "fill:.Scalar",
   ", Scalar value", (ins Koila_ScalarAttr:$value),
@@ -210,7 +203,6 @@ class Koila_ConjugateOp<string mnemonic, string schema, string complexIsView,
     ::koila::rules::describeConjugateStorage(rule, getSelf(),
                                              ::koila::TriBool::}] #
       complexIsView # ");";
-  let workspaceRule = "::koila::rules::describeConjugateWorkspace(rule);";
   let differentiationRule = "";
 }
 def Koila_ConjOp : Koila_ConjugateOp<"conj",
@@ -218,7 +210,6 @@ def Koila_ConjOp : Koila_ConjugateOp<"conj",
 def Koila_ConjPhysicalOp : Koila_ConjugateOp<"conj_physical",
   "aten::conj_physical(Tensor self) -> Tensor", "No",
   "aten::conj_physical_(Tensor(a!) self) -> Tensor(a!)"> {
-  let workspaceRule = "";
 }
 def Koila_ResolveConjOp : Koila_ConjugateOp<"resolve_conj",
   "aten::resolve_conj(Tensor(a) self) -> Tensor(a)", "Unknown">;
@@ -251,7 +242,6 @@ class Koila_TypeFlagOp<string name, string condition>
     rule.setResult(0, ::koila::BatchFact::free());
   }];
   let storageRule = "rule.setKeeps(0);";
-  let workspaceRule = "";
 }
 def Koila_IsFloatingPointOp : Koila_TypeFlagOp<"is_floating_point",
   "::mlir::isa<::mlir::FloatType>(type)">;
@@ -278,7 +268,6 @@ class Koila_ReadNumberOp<string mnemonic, string schema, dag args, dag outs_,
     rule.mix("one number is read for all samples");
   }];
   let storageRule = "rule.setKeeps(0);";
-  let workspaceRule = "";
 }
 defvar Koila_OneElement =
     "return ::koila::rules::checkOneElement(rule, getOperand());";

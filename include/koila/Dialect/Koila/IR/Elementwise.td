@@ -8,6 +8,7 @@
 #ifndef KOILA_DIALECT_KOILA_IR_ELEMENTWISE_TD
 #define KOILA_DIALECT_KOILA_IR_ELEMENTWISE_TD
 
+include "koila/Dialect/Koila/IR/ElementwiseOp.td"
 include "koila/Dialect/Koila/IR/KoilaBase.td"
 
 /// Tensors that broadcast against each other. `numbers` are arguments that may
@@ -20,7 +21,9 @@ class Koila_ElementwiseOp<string mnemonic, string schema, string inPlace,
                           string refused = "", string promoting = "",
                           string more = "", list<Trait> traits = [],
                           string faithful = "true">
-    : Koila_RuledOp<mnemonic, schema, inPlace, traits, faithful> {
+    : Koila_RuledOp<mnemonic, schema, inPlace,
+                    traits # [DeclareOpInterfaceMethods<
+                        Koila_ElementwiseOpInterface>], faithful> {
   let summary = "elementwise, as `" # schema # "`";
   let description = [{
     Shapes broadcast as in PyTorch: dims are aligned at the end, and an extent
@@ -46,11 +49,12 @@ class Koila_ElementwiseOp<string mnemonic, string schema, string inPlace,
   let shapeRule = check #
       "return ::koila::rules::inferElementwise(rule, " # kind # ");";
   let batchRule = "::koila::rules::inferElementwiseBatch(rule);";
-  let workspaceRule = "::koila::rules::describeElementwiseWorkspace(rule, " #
-                      kind # ", " # wraps # ");";
+  let moreDefinitions = [{
+    ::koila::rules::Elementwise $cppClass::getElementwise() {
+      return }] # kind # [{;
+    }
+    bool $cppClass::wrapsNumbers() { return }] # wraps # [{; }
+  }];
 }
-
-/// For operators that go by way of others.
-defvar composedWorkspace = "::koila::rules::describeComposedWorkspace(rule);";
 
 #endif // KOILA_DIALECT_KOILA_IR_ELEMENTWISE_TD

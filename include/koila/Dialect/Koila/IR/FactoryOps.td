@@ -30,7 +30,6 @@ class Koila_FactoryOp<string mnemonic, string schema, dag args,
     : Koila_RuledOp<mnemonic, schema, "", [],
                     "::koila::rules::isPlain(getOperation())", effects> {
   let arguments = !con(args, (ins Variadic<AnyType>:$dynamic));
-  let workspaceRule = "";
   let differentiationRule = "rule.setDetached();";
 }
 
@@ -114,18 +113,11 @@ def Koila_NewFullOp : Koila_SizedOp<"new_full", "new_full",
 
 defvar Koila_SizeStrideArgs = (ins DenseI64ArrayAttr:$size,
                                    DenseI64ArrayAttr:$stride);
-let workspaceRule = [{
-    // The storage reaches to the last element, whatever lies between.
-    auto result = rule.tensor(getResult());
-    if (!result || !result->contiguous)
-      rule.setInexact("the storage of other strides has another size");
-  }] in {
 def Koila_EmptyStridedOp : Koila_SizedOp<"empty_strided", "empty_strided",
   "SymInt[] size, SymInt[] stride", Koila_SizeStrideArgs>;
 def Koila_NewEmptyStridedOp : Koila_SizedOp<"new_empty_strided",
   "new_empty_strided", "Tensor self, SymInt[] size, SymInt[] stride",
   Koila_SizeStrideArgs, "self">;
-}
 def Koila_EmptyPermutedOp : Koila_SizedOp<"empty_permuted", "empty_permuted",
   "SymInt[] size, int[] physical_layout",
   (ins DenseI64ArrayAttr:$size, DenseI64ArrayAttr:$physical_layout)>;
@@ -186,7 +178,6 @@ class Koila_WindowOp<string mnemonic, string name, string parameters = "",
       return ::mlir::failure();
     return ::koila::rules::inferSequence(rule, "window_length");
   }];
-  let workspaceRule = "::koila::rules::describeWindowWorkspace(rule);";
 }
 foreach kind = ["hann", "hamming", "blackman", "bartlett", "kaiser"] in {
   defvar cppName = !cast<string>(!cond(
@@ -257,7 +248,6 @@ class Koila_NumberTensorOp<string mnemonic, string name, string kind, Attr attr,
     return ::koila::rules::inferScalar(
         rule, ::koila::rules::getDefaultType(rule.numberType("t")));
   }];
-  let workspaceRule = "::koila::rules::describeNumberTensorWorkspace(rule);";
 }
 foreach kind = ["int", "float", "bool"] in {
   defvar attr = !cond(!eq(kind, "int"): I64Attr, !eq(kind, "float"): F64Attr,
@@ -283,7 +273,6 @@ class Koila_ListTensorOp<string mnemonic, string name, dag args = (ins),
         "ScalarType? dtype=None, Device? device=None" # more,
         !con(Koila_DataOptionArgs, args)> {
   let shapeRule = "return ::koila::rules::inferListTensor(rule);";
-  let workspaceRule = "::koila::rules::describeNumberTensorWorkspace(rule);";
 }
 def Koila_TensorListOp : Koila_ListTensorOp<"tensor", "tensor",
   (ins BoolAttr:$requires_grad), ", bool requires_grad=False">;
@@ -348,7 +337,6 @@ def Koila_RandpermOp : Koila_FactoryOp<"randperm",
         rule, "n", ::mlir::IntegerType::get(rule.getContext(), 64));
   }];
   let batchRule = "::koila::rules::mixNumberOfSamples(rule);";
-  let workspaceRule = "::koila::rules::describeRandomWorkspace(rule);";
 }
 
 /// Draws whatever the values of the operand are; `draw` fills `storage`.
@@ -412,7 +400,6 @@ class Koila_DrawOp<string mnemonic, string schema, string inPlace = "",
         rule, getSelf(), ::koila::rules::MemoryFormat::}] # format # [{);
   }];
   let batchRule = "rule.setResult(0, rule.fact(getSelf()));";
-  let workspaceRule = "::koila::rules::describeRandomWorkspace(rule);";
 }
 
 defvar Koila_CheckRealSelf = [{
@@ -542,7 +529,6 @@ class Koila_NormalTensorOp<string mnemonic, string schema, dag args,
   }];
   let batchRule = "::koila::rules::inferBroadcastBatch(rule, {" # operands #
                   "});";
-  let workspaceRule = "::koila::rules::describeRandomWorkspace(rule);";
 }
 def Koila_NormalTensorFloatOp : Koila_NormalTensorOp<"normal_Tensor_float",
   "aten::normal.Tensor_float(Tensor mean, float std=1., *, Generator? generator=None) -> Tensor",
@@ -575,7 +561,6 @@ def Koila_MultinomialOp : Koila_RuledOp<"multinomial",
   let batchRule = [{
     ::koila::rules::inferMultinomialBatch(rule, getSelf());
   }];
-  let workspaceRule = "::koila::rules::describeRandomWorkspace(rule);";
 }
 
 #endif // KOILA_DIALECT_KOILA_IR_FACTORYOPS_TD

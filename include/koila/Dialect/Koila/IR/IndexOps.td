@@ -20,8 +20,6 @@ class Koila_IndexingOp<string mnemonic, string schema, string inPlace = "",
   let shapeRule = "return ::koila::indexing::" # shape # ";";
   let batchRule = !if(!empty(batch), "",
                       "::koila::indexing::" # batch # ";");
-  let workspaceRule = "::koila::rules::describeIndexWorkspace(rule);";
-  let backwardRule = "::koila::rules::describeIndexBackward(rule);";
 }
 
 /// Samples meet whatever the arguments are.
@@ -50,8 +48,6 @@ class Koila_JoinOp<string mnemonic, string schema, string kind,
                 joinDim # ")";
   let shape = "inferJoin(rule, " # call;
   let batch = "inferJoinBatch(rule, " # call;
-  let workspaceRule = "::koila::rules::describeJoinWorkspace(rule);";
-  let backwardRule = "::koila::rules::describeJoinBackward(rule);";
   let differentiationRule = "";
 }
 
@@ -83,8 +79,6 @@ def Koila_BlockDiagOp : Koila_MixingOp<"block_diag",
   }];
   let arguments = (ins Variadic<AnyTensor>:$tensors);
   let shape = "inferBlockDiag(rule, getTensors())";
-  let workspaceRule = "::koila::rules::describeJoinWorkspace(rule);";
-  let backwardRule = "::koila::rules::describeJoinBackward(rule);";
 }
 
 class Koila_MeshgridFamilyOp<string mnemonic, string schema, dag extra,
@@ -103,7 +97,6 @@ class Koila_MeshgridFamilyOp<string mnemonic, string schema, dag extra,
       if (index < getNumResults())
         rule.setAlias(index, tensor);
   }];
-  let workspaceRule = "";
   let differentiationRule = "";
 }
 
@@ -126,8 +119,6 @@ def Koila_CartesianProdOp : Koila_MixingOp<"cartesian_prod",
     if (getTensors().size() == 1)
       rule.setAlias(0, getTensors().front());
   }];
-  let workspaceRule = "::koila::rules::describeJoinWorkspace(rule);";
-  let backwardRule = "::koila::rules::describeJoinBackward(rule);";
 }
 
 //===----------------------------------------------------------------------===//
@@ -176,11 +167,6 @@ def Koila_TakeAlongDimOp : Koila_IndexingOp<"take_along_dim",
       rule.saveInner();
     else
       rule.save(getIndices());
-  }];
-  let savedRule = [{
-    auto result = rule.tensor(getResult());
-    if (::koila::saveDifferentiated(rule).savesInner && result)
-      rule.keep(result->numElements() * 8);
   }];
 }
 
@@ -420,7 +406,6 @@ class Koila_FlipFamilyOp<string mnemonic, string schema, dag extra, string dims,
   let shape = "inferFlip(rule, getSelf(), " # dims # ", " # minRank # ")";
   let batch = "keepBatchOutside(rule, getSelf(), " # dims #
               ", \"flip reverses the samples\")";
-  let workspaceRule = "::koila::rules::describeRearrangeWorkspace(rule);";
   let differentiationRule = "";
 }
 def Koila_FlipOp : Koila_FlipFamilyOp<"flip",
@@ -447,7 +432,6 @@ def Koila_RollOp : Koila_IndexingOp<"roll",
     ::koila::indexing::keepBatchOutside(rule, getSelf(), getDims(),
                                         "roll moves samples");
   }];
-  let workspaceRule = "::koila::rules::describeRearrangeWorkspace(rule);";
 }
 def Koila_Rot90Op : Koila_IndexingOp<"rot90",
   "aten::rot90(Tensor self, int k=1, int[] dims=[0, 1]) -> Tensor"> {
@@ -455,7 +439,6 @@ def Koila_Rot90Op : Koila_IndexingOp<"rot90",
   let arguments = (ins AnyTensor:$self, I64Attr:$k, DenseI64ArrayAttr:$dims);
   let shape = "inferRot90(rule, getSelf(), getK(), getDims())";
   let batch = "inferRot90Batch(rule, getSelf(), getK(), getDims())";
-  let workspaceRule = "::koila::rules::describeRearrangeWorkspace(rule);";
 }
 
 class Koila_RepeatFamilyOp<string mnemonic, string schema, dag lists,
@@ -470,7 +453,6 @@ class Koila_RepeatFamilyOp<string mnemonic, string schema, dag lists,
                        (ins Variadic<AnyType>:$dynamic));
   let shape = "inferRepeat(rule, getSelf(), \"" # listName # "\", " # padded # ")";
   let batch = "inferRepeatBatch(rule, getSelf(), \"" # listName # "\", " # get # ")";
-  let workspaceRule = "::koila::rules::describeRearrangeWorkspace(rule);";
   let differentiationRule = "";
 }
 def Koila_RepeatOp : Koila_RepeatFamilyOp<"repeat",
@@ -492,7 +474,6 @@ def Koila_RepeatInterleaveIntOp : Koila_IndexingOp<"repeat_interleave_self_int",
                        Variadic<AnyType>:$dynamic);
   let shape = "inferRepeatInterleave(rule, getSelf(), getDim())";
   let batch = "inferRepeatInterleaveBatch(rule, getSelf(), getRepeats(), getDim())";
-  let workspaceRule = "::koila::rules::describeRearrangeWorkspace(rule);";
   let differentiationRule = "";
 }
 def Koila_RepeatInterleaveSelfTensorOp
@@ -515,7 +496,6 @@ def Koila_RepeatInterleaveSelfTensorOp
         rule, getSelf(), {static_cast<int64_t>(*getDim())},
         "how often repeat_interleave repeats samples is decided by data");
   }];
-  let workspaceRule = "::koila::rules::describeRearrangeWorkspace(rule);";
 }
 def Koila_RepeatInterleaveTensorOp : Koila_MixingOp<"repeat_interleave_Tensor",
   "aten::repeat_interleave.Tensor(Tensor repeats, *, SymInt? output_size=None) -> Tensor",
@@ -543,7 +523,6 @@ class Koila_PadFamilyOp<string mnemonic, string schema, string listName, string 
                            (ins DenseI64ArrayAttr:$padding)), more,
                        (ins Variadic<AnyType>:$dynamic));
   let batch = "inferPadBatch(rule, getSelf(), " # get # ")";
-  let workspaceRule = "::koila::rules::describePadWorkspace(rule);";
 }
 class Koila_PadListOp<string mnemonic, string schema, dag more = (ins)>
     : Koila_PadFamilyOp<mnemonic, schema, "pad", "getPad()", more>;
@@ -598,7 +577,6 @@ class Koila_ShuffleOp<string mnemonic, string schema, string function,
   let shape = function # "(rule, getSelf(), " # get # ")";
   let batch = "keepBatchOutside(rule, getSelf(), " # dims # ", \"" # mnemonic #
               " moves elements between samples\")";
-  let workspaceRule = "::koila::rules::describeRearrangeWorkspace(rule);";
 }
 def Koila_PixelShuffleOp : Koila_ShuffleOp<"pixel_shuffle",
   "aten::pixel_shuffle(Tensor self, int upscale_factor) -> Tensor",
@@ -611,7 +589,6 @@ def Koila_PixelUnshuffleOp : Koila_ShuffleOp<"pixel_unshuffle",
 class Koila_ChannelShuffleFamilyOp<string mnemonic, string schema>
     : Koila_ShuffleOp<mnemonic, schema, "inferChannelShuffle",
                       (ins I64Attr:$groups), "getGroups()", "{1}"> {
-  let workspaceRule = "::koila::rules::describeRearrangeWorkspace(rule);";
 }
 def Koila_ChannelShuffleOp : Koila_ChannelShuffleFamilyOp<"channel_shuffle",
   "aten::channel_shuffle(Tensor self, SymInt groups) -> Tensor"> {
@@ -644,7 +621,6 @@ class Koila_FoldOp<string mnemonic, string schema, string function, dag before,
   let shape = function # "(rule, getSelf(), {getKernelSize(), getDilation(), " #
               "getPadding(), getStride()})";
   let batch = "inferFoldBatch(rule, getSelf(), " # rank # ")";
-  let workspaceRule = "::koila::rules::describeRearrangeWorkspace(rule);";
 }
 def Koila_Im2colOp : Koila_FoldOp<"im2col",
   "aten::im2col(Tensor self, int[2] kernel_size, int[2] dilation, int[2] padding, int[2] stride) -> Tensor",
@@ -665,7 +641,6 @@ class Koila_TriangleOp<string mnemonic, string schema, string inPlace>
   let shape = "inferTriangle(rule, getSelf())";
   let batch = "keepBatchOutside(rule, getSelf(), {-2, -1}, \"" # mnemonic #
               " treats every row or column differently\")";
-  let workspaceRule = "::koila::rules::describeRearrangeWorkspace(rule);";
 }
 def Koila_TrilOp : Koila_TriangleOp<"tril",
   "aten::tril(Tensor self, SymInt diagonal=0) -> Tensor",
@@ -681,7 +656,6 @@ def Koila_DiagEmbedOp : Koila_IndexingOp<"diag_embed",
                        I64Attr:$dim2);
   let shape = "inferDiagEmbed(rule, getSelf(), getOffset(), getDim1(), getDim2())";
   let batch = "inferDiagEmbedBatch(rule, getSelf(), getDim1(), getDim2())";
-  let workspaceRule = "::koila::rules::describeRearrangeWorkspace(rule);";
 }
 def Koila_DiagOp : Koila_MixingOp<"diag",
   "aten::diag(Tensor self, int diagonal=0) -> Tensor",

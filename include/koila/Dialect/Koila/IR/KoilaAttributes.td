@@ -96,6 +96,28 @@ def Koila_ArchiveAttr : Koila_Attr<"Archive", "archive"> {
   let assemblyFormat = "`<` struct(params) `>`";
 }
 
+def Koila_TargetAttr : Koila_Attr<"Target", "target"> {
+  let summary = "the machine whose kernels run";
+  let description = [{
+    `device` names a library of kernel models, `isa` is oneDNN's name of the
+    instruction set, and the data caches of one core are in bytes. Zero and an empty
+    name leave a thing out. As `koila.target` of a module it stands for what options
+    of passes do not say.
+
+    ```mlir
+    #koila.target<device = "cpu", threads = 2, isa = "avx512_core">
+    ```
+  }];
+  let parameters = (ins
+    StringRefParameter<>:$device,
+    DefaultValuedParameter<"int64_t", "0">:$threads,
+    StringRefParameter<"", "\"\"">:$isa,
+    DefaultValuedParameter<"int64_t", "0">:$l1_bytes,
+    DefaultValuedParameter<"int64_t", "0">:$l2_bytes);
+  let assemblyFormat = "`<` struct(params) `>`";
+  let genVerifyDecl = 1;
+}
+
 def Koila_RangeAttr : Koila_Attr<"Range", "range"> {
   let summary = "half-open range of the values of an integer argument";
   let parameters = (ins "::koila::DimExprAttr":$from, "::koila::DimExprAttr":$to);

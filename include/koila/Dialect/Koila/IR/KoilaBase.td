@@ -79,11 +79,6 @@ class Koila_OperatorOp<Dialect dialect, string mnemonic, string schema,
                        ": ::mlir::UnitAttr());");
   /// What autograd records; empty: nothing is read.
   code differentiationRule = "rule.setUnknown(\"it has no differentiation rule\");";
-  /// The bytes that autograd keeps: by default those of the tensors that the
-  /// rule above names.
-  code savedRule = "::koila::detail::describeSaved(rule);";
-  /// What its backward pass allocates.
-  code backwardRule = "::koila::detail::describeUnknownBackward(rule);";
   code baseDeclaration = [{
     static ::llvm::StringRef getTorchSchema() { return "}] # schema # [{"; }
     static ::llvm::StringRef getInPlaceSchema() { return "}] # inPlaceSchema # [{"; }
@@ -93,10 +88,7 @@ class Koila_OperatorOp<Dialect dialect, string mnemonic, string schema,
     ::llvm::LogicalResult inferShapes(::koila::ShapeRule &rule);
     void inferBatch(::koila::BatchRule &rule);
     void describeStorage(::koila::StorageRule &rule);
-    void describeWorkspace(::koila::WorkspaceRule &rule);
     void describeDifferentiation(::koila::DifferentiationRule &rule);
-    void describeSaved(::koila::SavedRule &rule);
-    void describeBackward(::koila::BackwardRule &rule);
     ::llvm::LogicalResult verify() {
       return ::koila::detail::verifyShapeRule(*this);
     }
@@ -109,14 +101,6 @@ class Koila_OperatorOp<Dialect dialect, string mnemonic, string schema,
         ::koila::DifferentiationRule &rule) {
       (void)rule;
       }] # differentiationRule # [{
-    }
-    void $cppClass::describeSaved(::koila::SavedRule &rule) {
-      (void)rule;
-      }] # savedRule # [{
-    }
-    void $cppClass::describeBackward(::koila::BackwardRule &rule) {
-      (void)rule;
-      }] # backwardRule # [{
     }
   }];
   let extraClassDefinition = baseDefinition;
@@ -131,7 +115,6 @@ class Koila_TorchOp<string mnemonic, string schema, string inPlaceSchema = "",
   /// As PyTorch's derivatives say; an operator that PyTorch composes of others
   /// needs a rule.
   let differentiationRule = "::koila::rules::describeDerivative(rule);";
-  let backwardRule = "::koila::rules::describeBackward(rule);";
 
   let skipDefaultBuilders = !empty(!filter(
       created, Koila_CreatedInCpp, !eq(created, mnemonic)));
@@ -145,11 +128,12 @@ class Koila_TorchOp<string mnemonic, string schema, string inPlaceSchema = "",
       }]>], []<OpBuilder>);
 }
 
-/// An operator whose four rules are short enough to stand in its family class,
+/// An operator whose three rules are short enough to stand in its family class,
 /// as C++ that reads the generated accessors. An argument may be computed if
 /// the last of `arguments` is `Variadic<AnyType>:$dynamic`; see
 /// OperatorArguments in Interfaces/Rules.h. By default the results are new
-/// storage (or tied), and the bytes inside are reported as not modelled.
+/// storage (or tied). What its kernels allocate is in the libraries of
+/// lib/KernelModels.
 class Koila_RuledOp<string mnemonic, string schema, string inPlaceSchema = "",
                     list<Trait> traits = [], string faithful = "true",
                     list<Trait> effects = Koila_Ordered>
@@ -159,7 +143,6 @@ class Koila_RuledOp<string mnemonic, string schema, string inPlaceSchema = "",
   code shapeRule = "return ::mlir::success();";
   code batchRule = "";
   code storageRule = "::koila::rules::describeNewStorage(rule);";
-  code workspaceRule = "::koila::rules::describeUnknownWorkspace(rule);";
   /// Of what a family declares beyond `baseDeclaration`.
   code moreDefinitions = "";
   let results = (outs AnyTensor:$result);
@@ -176,10 +159,6 @@ class Koila_RuledOp<string mnemonic, string schema, string inPlaceSchema = "",
     void $cppClass::describeStorage(::koila::StorageRule &rule) {
       (void)rule;
       }] # storageRule # [{
-    }
-    void $cppClass::describeWorkspace(::koila::WorkspaceRule &rule) {
-      (void)rule;
-      }] # workspaceRule # [{
     }
   }] # moreDefinitions;
 }

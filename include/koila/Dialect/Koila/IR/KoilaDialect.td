@@ -51,6 +51,7 @@ def Koila_Dialect : Dialect {
     static constexpr ::llvm::StringLiteral kArchiveAttr = "koila.archive";
     static constexpr ::llvm::StringLiteral kTiledAttr = "koila.tiled";
     static constexpr ::llvm::StringLiteral kReportAttr = "koila.report";
+    static constexpr ::llvm::StringLiteral kTargetAttr = "koila.target";
     /// On a function whose branches were decided under its assumptions.
     static constexpr ::llvm::StringLiteral kSpecializedAttr =
         "koila.specialized";

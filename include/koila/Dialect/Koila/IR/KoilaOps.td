@@ -48,7 +48,7 @@ def Koila_ParamGetOp : Koila_Op<"param.get", [
     DeclareOpInterfaceMethods<Koila_ShapeRuleInterface>,
     DeclareOpInterfaceMethods<Koila_BatchRuleInterface>,
     DeclareOpInterfaceMethods<Koila_MemoryRuleInterface,
-                              ["describeStorage"]>]> {
+                              ["describeStorage"]>, Koila_AllocationInterface]> {
   let summary = "reads a weight";
   let description = [{
     The value has the type of the `koila.param` it names, and its storage is
@@ -71,7 +71,7 @@ def Koila_RefineOp : Koila_Op<"refine", [
     Pure, DeclareOpInterfaceMethods<Koila_ShapeRuleInterface>,
     DeclareOpInterfaceMethods<Koila_BatchRuleInterface>,
     DeclareOpInterfaceMethods<Koila_MemoryRuleInterface,
-                              ["describeStorage"]>]> {
+                              ["describeStorage"]>, Koila_AllocationInterface]> {
   let summary = "the same tensor under a type that says more, or less";
   let description = [{
     `tensor.cast` cannot cross between an unknown and a known element type;
@@ -172,7 +172,7 @@ class Koila_ContainerOp<string mnemonic> : Koila_Op<mnemonic, Koila_Ordered # [
     DeclareOpInterfaceMethods<Koila_ShapeRuleInterface>,
     DeclareOpInterfaceMethods<Koila_BatchRuleInterface>,
     DeclareOpInterfaceMethods<Koila_MemoryRuleInterface,
-                              ["describeStorage"]>]>;
+                              ["describeStorage"]>, Koila_AllocationInterface]>;
 
 def Koila_ConstructOp : Koila_ContainerOp<"construct"> {
   let summary = "a list, tuple or dict of its operands";
@@ -312,9 +312,9 @@ def Koila_TorchOpaqueOp : Koila_Op<"torch_op", [
 def Koila_CustomOp : Koila_Op<"custom_op", Koila_Ordered # [
     Koila_CarriedOperatorInterface,
     DeclareOpInterfaceMethods<Koila_BatchRuleInterface>,
-    DeclareOpInterfaceMethods<Koila_MemoryRuleInterface,
-        ["describeStorage", "describeWorkspace", "describeSaved",
-         "describeBackward"]>,
+    DeclareOpInterfaceMethods<Koila_MemoryRuleInterface, ["describeStorage"]>,
+    DeclareOpInterfaceMethods<Koila_AllocationInterface,
+        ["describeWorkspace", "describeSaved", "describeBackward"]>,
     DeclareOpInterfaceMethods<Koila_DifferentiationInterface>]> {
   let summary = "an operator whose rules were registered";
   let description = [{

@@ -17,10 +17,7 @@ class Koila_LossOp<string mnemonic, string schema, dag args, string shape,
   let arguments = args;
   let shapeRule = "return ::koila::rules::" # shape # ";";
   let batchRule = "::koila::rules::" # batch # ";";
-  let workspaceRule = "::koila::rules::describeLossWorkspace(rule);";
   let differentiationRule = "::koila::rules::describeLossDerivative(rule);";
-  let savedRule = "::koila::rules::describeLossSaved(rule);";
-  let backwardRule = "::koila::rules::describeLossBackward(rule);";
 }
 
 class Koila_ElementwiseLossOp<string mnemonic, string schema, dag args,
@@ -131,12 +128,13 @@ def Koila_GradientResource : Resource<"::koila::GradientResource">;
 
 def Koila_BackwardOp : Koila_TorchOp<"backward",
     "aten::backward(Tensor self, Tensor? gradient=None, bool? retain_graph=None, bool create_graph=False) -> ()",
-    "", [], "true",
+    "", [Koila_AllocationInterface], "true",
     [MemoryEffects<[MemRead, MemWrite<Koila_GradientResource>]>]> {
   let summary = "adds the gradients of a loss to `.grad` of the weights";
   let description = [{
     A training step is a function with one such operation, whose operand is the
-    loss of the whole batch. A tiled step has one in its loop.
+    loss of the whole batch. A tiled step has one in its loop. What it allocates
+    is what the records of its program do: an analysis runs them.
 
     ```mlir
     koila.backward %loss {create_graph = false} : (tensor<f32>) -> ()
@@ -153,7 +151,7 @@ def Koila_BackwardOp : Koila_TorchOp<"backward",
 class Koila_LeafBaseOp<string mnemonic> : Koila_Op<mnemonic, [
     DeclareOpInterfaceMethods<Koila_ShapeRuleInterface>,
     DeclareOpInterfaceMethods<Koila_BatchRuleInterface>,
-    DeclareOpInterfaceMethods<Koila_MemoryRuleInterface, ["describeStorage"]>,
+    DeclareOpInterfaceMethods<Koila_MemoryRuleInterface, ["describeStorage"]>, Koila_AllocationInterface,
     DeclareOpInterfaceMethods<Koila_DifferentiationInterface>]> {
   let assemblyFormat = "operands attr-dict `:` functional-type(operands, results)";
   let hasVerifier = 1;

@@ -29,8 +29,6 @@ def Koila_LinearOp : Koila_TorchOp<"linear",
     `:` functional-type(operands, results)
   }];
   let differentiationRule = "::koila::rules::describeFactors(rule, getInput(), getWeight());";
-  let savedRule = "::koila::rules::describeProductSaved(rule);";
-  let backwardRule = "::koila::rules::describeProductBackward(rule);";
 }
 
 //===----------------------------------------------------------------------===//
@@ -54,8 +52,6 @@ class Koila_ProductOp<string mnemonic, string schema, string inPlace,
                   "});";
   let batchRule = "::koila::rules::inferProductBatch(rule, {" # product #
                   "});";
-  let workspaceRule = "::koila::rules::describeProductWorkspace(rule);";
-  let backwardRule = "::koila::rules::describeProductBackward(rule);";
   let extraClassDeclaration = baseDeclaration # [{
     ::koila::KernelWork describeWork(::koila::GetShape getShape);
   }];
@@ -160,8 +156,6 @@ class Koila_RankedProductOp<string mnemonic, string schema, dag operands,
                   ");";
   let batchRule = "::koila::rules::infer" # rule # "Batch(rule, " # given #
                   ");";
-  let workspaceRule = "::koila::rules::describeProductWorkspace(rule);";
-  let backwardRule = "::koila::rules::describeProductBackward(rule);";
 }
 defvar selfAndOther = (ins AnyTensor:$self, AnyTensor:$other);
 
@@ -171,7 +165,6 @@ class Koila_MatmulFamilyOp<string mnemonic, string schema>
                             "getSelf(), getOther()",
                             [Koila_KernelWorkInterface]> {
   let differentiationRule = "::koila::rules::describeFactors(rule, getSelf(), getOther());";
-  let savedRule = "::koila::rules::describeProductSaved(rule);";
   let extraClassDeclaration = baseDeclaration # [{
     ::koila::KernelWork describeWork(::koila::GetShape getShape);
   }];
@@ -235,10 +228,7 @@ def Koila_EinsumOp : Koila_RuledOp<"einsum",
       "::koila::rules::inferEinsumBatch(rule, getEquation(), getTensors());";
   let storageRule =
       "::koila::rules::describeEinsumStorage(rule, getEquation(), getTensors());";
-  let workspaceRule = "::koila::rules::describeProductWorkspace(rule);";
-  let backwardRule = "::koila::rules::describeProductBackward(rule);";
   let differentiationRule = "::koila::rules::describeEinsumDerivative(rule);";
-  let savedRule = "::koila::rules::describeEinsumSaved(rule);";
   let extraClassDeclaration = baseDeclaration # [{
     ::koila::KernelWork describeWork(::koila::GetShape getShape);
   }];
@@ -268,11 +258,8 @@ class Koila_MatrixFunctionOp<string mnemonic, string schema, dag operands,
       ", " # !if(square, "true", "false") # ", " # described # ");";
   let batchRule = "::koila::rules::inferMatrixFunctionBatch(rule, " # input #
                   ");";
-  let workspaceRule = "::koila::rules::describeMatrixFunctionWorkspace(rule);";
   let differentiationRule =
       "::koila::rules::describeMatrixFunctionDerivative(rule);";
-  let savedRule = "::koila::rules::describeMatrixFunctionSaved(rule);";
-  let backwardRule = "::koila::rules::describeMatrixFunctionBackward(rule);";
 }
 defvar matrixA = (ins AnyTensor:$A);
 defvar matrixSelf = (ins AnyTensor:$self);
@@ -390,11 +377,8 @@ class Koila_SystemOp<string mnemonic, string schema, dag operands,
                   ", ::koila::rules::System::" # kind # ");";
   let batchRule = "::koila::rules::inferSolveBatch(rule, " # system #
                   ", ::koila::rules::System::" # kind # ");";
-  let workspaceRule = "::koila::rules::describeMatrixFunctionWorkspace(rule);";
   let differentiationRule =
       "::koila::rules::describeMatrixFunctionDerivative(rule);";
-  let savedRule = "::koila::rules::describeMatrixFunctionSaved(rule);";
-  let backwardRule = "::koila::rules::describeMatrixFunctionBackward(rule);";
 }
 class Koila_SolveFamilyOp<string mnemonic, string schema, dag extra, bit info>
     : Koila_SystemOp<mnemonic, schema,
@@ -434,9 +418,7 @@ class Koila_CovarianceFamilyOp<string mnemonic, string schema, dag weights,
   let shapeRule = "return ::koila::rules::inferCovariance(rule, getSelf(), " #
                   given # ");";
   let batchRule = "rule.mix(\"a covariance sums over all observations\");";
-  let workspaceRule = "::koila::rules::describeCovarianceWorkspace(rule);";
   let differentiationRule = "::koila::rules::describeExpressionDerivative(rule);";
-  let savedRule = "::koila::rules::describeCovarianceSaved(rule);";
 }
 def Koila_CovOp : Koila_CovarianceFamilyOp<"cov",
   "aten::cov(Tensor self, *, int correction=1, Tensor? fweights=None, Tensor? aweights=None) -> Tensor",

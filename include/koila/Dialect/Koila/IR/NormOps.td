@@ -34,8 +34,6 @@ def Koila_BatchNormOp : Koila_TorchOp<"batch_norm",
     attr-dict `:` functional-type(operands, results)
   }];
   let differentiationRule = "::koila::rules::describeNormDerivative(rule);";
-  let savedRule = "::koila::rules::describeNormSaved(rule);";
-  let backwardRule = "::koila::rules::describeNormBackward(rule);";
   let extraClassDeclaration = baseDeclaration # [{
     bool usesBatchStatistics() { return getTraining(); }
     /// The running statistics, in training mode.
@@ -57,7 +55,6 @@ def Koila_BatchNormUpdateStatsOp : Koila_RuledOp<"batch_norm_update_stats",
   let results = (outs AnyTensor:$mean, AnyTensor:$variance);
   let shapeRule = "return ::koila::rules::inferBatchNormStats(rule, getInput());";
   let batchRule = "::koila::rules::inferBatchNormStatsBatch(rule, getInput());";
-  let workspaceRule = "::koila::rules::describeNormWorkspace(rule);";
 }
 
 def Koila_NativeBatchNormBackwardOp : Koila_RuledOp<"native_batch_norm_backward",
@@ -79,7 +76,6 @@ def Koila_NativeBatchNormBackwardOp : Koila_RuledOp<"native_batch_norm_backward"
   let shapeRule = "return ::koila::rules::inferNativeBatchNormBackward(rule);";
   let batchRule = "::koila::rules::inferNativeBatchNormBackwardBatch(rule);";
   let storageRule = "::koila::rules::describeMaskedStorage(rule, getOutputMask());";
-  let workspaceRule = "::koila::rules::describeNormWorkspace(rule);";
 }
 
 def Koila_LayerNormOp : Koila_TorchOp<"layer_norm",
@@ -103,8 +99,6 @@ def Koila_LayerNormOp : Koila_TorchOp<"layer_norm",
     attr-dict `:` functional-type(operands, results)
   }];
   let differentiationRule = "::koila::rules::describeNormDerivative(rule);";
-  let savedRule = "::koila::rules::describeNormSaved(rule);";
-  let backwardRule = "::koila::rules::describeNormBackward(rule);";
 }
 
 class Koila_SoftmaxOp<string mnemonic, string schema>
@@ -127,12 +121,8 @@ class Koila_SoftmaxOp<string mnemonic, string schema>
       ::koila::rules::inferAlongDimBatch(rule, getSelf(), getDim(), "softmax");
     }
     void $cppClass::describeStorage(::koila::StorageRule &rule) {}
-    void $cppClass::describeWorkspace(::koila::WorkspaceRule &rule) {
-      ::koila::rules::describeSoftmaxWorkspace(rule, getSelf(), getResult());
-    }
   }];
   let differentiationRule = "rule.save(getResult());";
-  let backwardRule = "::koila::rules::describeNormBackward(rule);";
 }
 
 def Koila_SoftmaxIntOp : Koila_SoftmaxOp<"softmax_int",
@@ -150,8 +140,6 @@ class Koila_RawSoftmaxFamilyOp<string mnemonic, string schema>
   let shapeRule = "return ::koila::rules::inferSoftmax(rule, getSelf(), getDim(), "
       "getHalfToFloat() ? std::optional<int64_t>(6) : std::nullopt);";
   let batchRule = "::koila::rules::inferAlongDimBatch(rule, getSelf(), getDim(), \"softmax\");";
-  let workspaceRule = "::koila::rules::describeSoftmaxWorkspace(rule, getSelf(), getResult());";
-  let backwardRule = "::koila::rules::describeNormBackward(rule);";
 }
 def Koila_RawSoftmaxOp : Koila_RawSoftmaxFamilyOp<"_softmax",
   "aten::_softmax(Tensor self, int dim, bool half_to_float) -> Tensor">;
@@ -176,10 +164,7 @@ def Koila_RmsNormOp : Koila_RuledOp<"rms_norm",
     return ::mlir::success();
   }];
   let batchRule = "::koila::rules::inferTrailingNormBatch(rule, getInput(), {getWeight()});";
-  let workspaceRule = "::koila::rules::describeNormWorkspace(rule);";
   let differentiationRule = "::koila::rules::describeNormDerivative(rule);";
-  let savedRule = "::koila::rules::describeNormSaved(rule);";
-  let backwardRule = "::koila::rules::describeNormBackward(rule);";
 }
 
 def Koila_NativeLayerNormOp : Koila_RuledOp<"native_layer_norm",
@@ -194,7 +179,6 @@ def Koila_NativeLayerNormOp : Koila_RuledOp<"native_layer_norm",
   let results = (outs AnyTensor:$result, AnyTensor:$mean, AnyTensor:$rstd);
   let shapeRule = "return ::koila::rules::inferNativeLayerNorm(rule, getInput(), {getWeight(), getBias()});";
   let batchRule = "::koila::rules::inferTrailingNormBatch(rule, getInput(), {getWeight(), getBias()});";
-  let workspaceRule = "::koila::rules::describeNormWorkspace(rule);";
 }
 
 def Koila_GroupNormOp : Koila_RuledOp<"group_norm",
@@ -209,10 +193,7 @@ def Koila_GroupNormOp : Koila_RuledOp<"group_norm",
     BoolAttr:$cudnn_enabled);
   let shapeRule = "return ::koila::rules::inferGroupNorm(rule, getNumGroups(), getWeight(), getBias());";
   let batchRule = "::koila::rules::inferSampleNormBatch(rule, {getWeight(), getBias()});";
-  let workspaceRule = "::koila::rules::describeNormWorkspace(rule);";
   let differentiationRule = "::koila::rules::describeNormDerivative(rule);";
-  let savedRule = "::koila::rules::describeNormSaved(rule);";
-  let backwardRule = "::koila::rules::describeNormBackward(rule);";
 }
 
 def Koila_InstanceNormOp : Koila_RuledOp<"instance_norm",
@@ -236,10 +217,7 @@ def Koila_InstanceNormOp : Koila_RuledOp<"instance_norm",
     ::koila::rules::inferSampleNormBatch(rule,
         {getWeight(), getBias(), getRunningMean(), getRunningVar()});
   }];
-  let workspaceRule = "::koila::rules::describeNormWorkspace(rule);";
   let differentiationRule = "::koila::rules::describeNormDerivative(rule);";
-  let savedRule = "::koila::rules::describeNormSaved(rule);";
-  let backwardRule = "::koila::rules::describeNormBackward(rule);";
 }
 
 /// `feature`: whole channels are dropped; `alpha`: by affine values that keep
@@ -307,23 +285,9 @@ class Koila_DropoutFamilyOp<string mnemonic, string feature, string alpha>
     else
       rule.setAlias(0, getInput());
   }];
-  let workspaceRule = [{
-    if (drops())
-      getDropout().describeWorkspace(rule);
-  }];
   let differentiationRule = [{
     if (drops())
       getDropout().describeDifferentiation(rule);
-  }];
-  let savedRule = [{
-    if (drops())
-      getDropout().describeSaved(rule);
-  }];
-  let backwardRule = [{
-    if (drops())
-      getDropout().describeBackward(rule);
-    else
-      ::koila::rules::describeBackward(rule);
   }];
 }
 def Koila_DropoutOp : Koila_DropoutFamilyOp<"dropout", "false", "false">;
@@ -345,7 +309,6 @@ def Koila_RenormOp : Koila_RuledOp<"renorm",
                        Koila_ScalarAttr:$maxnorm, UnitAttr:$tied);
   let shapeRule = "return ::koila::rules::inferRenorm(rule, getDim());";
   let batchRule = "::koila::rules::inferRenormBatch(rule, getDim());";
-  let workspaceRule = "::koila::rules::describeNormWorkspace(rule);";
 }
 
 def Koila_WeightNormOp : Koila_RuledOp<"_weight_norm",
@@ -356,10 +319,7 @@ def Koila_WeightNormOp : Koila_RuledOp<"_weight_norm",
   }];
   let arguments = (ins AnyTensor:$v, AnyTensor:$g, I64Attr:$dim);
   let shapeRule = "return ::koila::rules::inferWeightNorm(rule, getDim());";
-  let workspaceRule = "::koila::rules::describeNormWorkspace(rule);";
   let differentiationRule = "::koila::rules::describeNormDerivative(rule);";
-  let savedRule = "::koila::rules::describeNormSaved(rule);";
-  let backwardRule = "::koila::rules::describeNormBackward(rule);";
 }
 
 def Koila_CosineSimilarityOp : Koila_RuledOp<"cosine_similarity",
@@ -371,9 +331,7 @@ def Koila_CosineSimilarityOp : Koila_RuledOp<"cosine_similarity",
   let arguments = (ins AnyTensor:$x1, AnyTensor:$x2, I64Attr:$dim, F64Attr:$eps);
   let shapeRule = "return ::koila::rules::inferCosineSimilarity(rule, getDim());";
   let batchRule = "::koila::rules::inferDistanceBatch(rule, getDim(), false);";
-  let workspaceRule = "::koila::rules::describeDistanceWorkspace(rule);";
   let differentiationRule = "::koila::rules::describeDistanceDerivative(rule);";
-  let savedRule = "::koila::rules::describeDistanceSaved(rule);";
 }
 
 def Koila_PairwiseDistanceOp : Koila_RuledOp<"pairwise_distance",
@@ -386,9 +344,7 @@ def Koila_PairwiseDistanceOp : Koila_RuledOp<"pairwise_distance",
                        BoolAttr:$keepdim);
   let shapeRule = "return ::koila::rules::inferPairwiseDistance(rule, getKeepdim());";
   let batchRule = "::koila::rules::inferDistanceBatch(rule, -1, getKeepdim());";
-  let workspaceRule = "::koila::rules::describeDistanceWorkspace(rule);";
   let differentiationRule = "::koila::rules::describeDistanceDerivative(rule);";
-  let savedRule = "::koila::rules::describeDistanceSaved(rule);";
 }
 
 class Koila_CdistFamilyOp<string mnemonic, string arguments_>
@@ -402,9 +358,7 @@ class Koila_CdistFamilyOp<string mnemonic, string arguments_>
                        OptionalAttr<I64Attr>:$compute_mode);
   let shapeRule = "return ::koila::rules::inferCdist(rule, getP().convertToDouble());";
   let batchRule = "::koila::rules::inferCdistBatch(rule);";
-  let workspaceRule = "::koila::rules::describeDistanceWorkspace(rule);";
   let differentiationRule = "::koila::rules::describeDistanceDerivative(rule);";
-  let savedRule = "::koila::rules::describeDistanceSaved(rule);";
 }
 def Koila_CdistOp : Koila_CdistFamilyOp<"cdist",
   "(Tensor x1, Tensor x2, float p=2., int? compute_mode=None) -> Tensor">;
@@ -417,9 +371,7 @@ def Koila_PdistOp : Koila_RuledOp<"pdist",
   let arguments = (ins AnyTensor:$self, F64Attr:$p);
   let shapeRule = "return ::koila::rules::inferPdist(rule, getP().convertToDouble());";
   let batchRule = "::koila::rules::mixAll(rule);";
-  let workspaceRule = "::koila::rules::describeDistanceWorkspace(rule);";
   let differentiationRule = "::koila::rules::describeDistanceDerivative(rule);";
-  let savedRule = "::koila::rules::describeDistanceSaved(rule);";
 }
 
 #endif // KOILA_DIALECT_KOILA_IR_NORMOPS_TD

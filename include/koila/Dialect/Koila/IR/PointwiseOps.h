@@ -7,6 +7,7 @@
 #ifndef KOILA_DIALECT_KOILA_IR_POINTWISEOPS_H
 #define KOILA_DIALECT_KOILA_IR_POINTWISEOPS_H
 
+#include "koila/Dialect/Koila/IR/ElementwiseOp.h"
 #include "koila/Dialect/Koila/IR/Koila.h"
 
 #define GET_OP_CLASSES

@@ -120,18 +120,10 @@ def Koila_LogSigmoidOp : Koila_QueryOp<"log_sigmoid", "bic", "Common"> {
   // log_sigmoid_forward_out_cpu: in rows.
   let kind = "::koila::rules::Elementwise{.refused = \"bic\", "
              ".rowMajor = true}";
-  let workspaceRule = composedWorkspace;
   // log_sigmoid_forward, whose buffer is kept.
   let differentiationRule = [{
     rule.save(getSelf());
     rule.saveInner();
-  }];
-  let savedRule = [{
-    auto self = rule.tensor(getSelf());
-    if (!self)
-      return rule.setInexact("the shape of the input is unknown");
-    ::koila::saveDifferentiated(rule);
-    rule.keep(self->numBytes());
   }];
 }
 def Koila_RreluOp : Koila_ElementwiseOp<"rrelu",
@@ -147,16 +139,10 @@ def Koila_RreluOp : Koila_ElementwiseOp<"rrelu",
     if (lower && upper && *lower > *upper)
       return rule.emitError() << "takes a lower bound of at most the upper one";
   }];
-  let workspaceRule = composedWorkspace;
   // rrelu_with_noise, whose noise is not read but kept.
   let differentiationRule = [{
     rule.save(getTied() ? getResult() : getSelf());
     rule.saveInner();
-  }];
-  let savedRule = [{
-    ::koila::saveDifferentiated(rule);
-    if (auto self = rule.tensor(getSelf()))
-      rule.keep(self->numBytes());
   }];
 }
 def Koila_GluOp : Koila_RuledOp<"glu",
@@ -168,7 +154,6 @@ def Koila_GluOp : Koila_RuledOp<"glu",
   let arguments = (ins AnyTensor:$self, I64Attr:$dim);
   let shapeRule = "return ::koila::rules::inferGlu(rule, getSelf(), getDim());";
   let batchRule = "::koila::rules::inferGluBatch(rule, getSelf(), getDim());";
-  let workspaceRule = "";
 }
 def Koila_PreluOp : Koila_RuledOp<"prelu",
   "aten::prelu(Tensor self, Tensor weight) -> Tensor"> {
@@ -179,7 +164,6 @@ def Koila_PreluOp : Koila_RuledOp<"prelu",
   let arguments = (ins AnyTensor:$self, AnyTensor:$weight);
   let shapeRule = "return ::koila::rules::inferPrelu(rule, getSelf(), getWeight());";
   let batchRule = "::koila::rules::inferPreluBatch(rule, getSelf(), getWeight());";
-  let workspaceRule = "";
   let differentiationRule = [{
     rule.save(getSelf());
     rule.save(getWeight());
@@ -221,10 +205,8 @@ def Koila_DigammaOp : Koila_PlainFloatOp<"digamma", "c">;
 def Koila_SpecialEntrOp : Koila_QueryOp<"special_entr", "c", "Float">;
 def Koila_ReciprocalOp : Koila_PlainFloatOp<"reciprocal">;
 def Koila_Deg2radOp : Koila_PlainFloatOp<"deg2rad", "c"> {
-  let workspaceRule = composedWorkspace;
 }
 def Koila_Rad2degOp : Koila_PlainFloatOp<"rad2deg", "c"> {
-  let workspaceRule = composedWorkspace;
 }
 def Koila_LogitOp : Koila_UnaryFloatOp<"logit",
   "aten::logit(Tensor self, float? eps=None) -> Tensor",
@@ -259,10 +241,8 @@ def Koila_LogicalNotOp : Koila_PlainOp<"logical_not", "", "Bool">;
 def Koila_SignbitOp : Koila_QueryOp<"signbit", "c">;
 def Koila_IsnanOp : Koila_QueryOp<"isnan">;
 def Koila_IsinfOp : Koila_QueryOp<"isinf"> {
-  let workspaceRule = composedWorkspace;
 }
 def Koila_IsfiniteOp : Koila_QueryOp<"isfinite"> {
-  let workspaceRule = composedWorkspace;
 }
 
 //===----------------------------------------------------------------------===//

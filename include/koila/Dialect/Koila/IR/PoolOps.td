@@ -14,10 +14,7 @@ class Koila_PoolOp<string mnemonic, string schema, int rank, string layout,
                        (ins Variadic<AnyType>:$dynamic));
   string pool = "{" # rank # ", ::koila::rules::PoolLayout::" # layout # "}";
   let batchRule = "::koila::rules::inferPoolBatch(rule, " # rank # ");";
-  let workspaceRule = "::koila::rules::describePoolWorkspace(rule);";
   let differentiationRule = "::koila::rules::describePoolDerivative(rule);";
-  let savedRule = "::koila::rules::describePoolSaved(rule);";
-  let backwardRule = "::koila::rules::describePoolBackward(rule);";
 }
 
 //===----------------------------------------------------------------------===//
@@ -150,7 +147,6 @@ class Koila_MaxUnpoolOp<string mnemonic, string schema, int rank, dag args>
                        (ins Variadic<AnyType>:$dynamic));
   let shapeRule = "return ::koila::rules::inferMaxUnpool(rule, " # rank # ");";
   let batchRule = "::koila::rules::inferPoolBatch(rule, " # rank # ");";
-  let workspaceRule = "::koila::rules::describePoolWorkspace(rule);";
 }
 
 def Koila_MaxUnpool2dOp : Koila_MaxUnpoolOp<"max_unpool2d",

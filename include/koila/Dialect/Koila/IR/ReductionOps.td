@@ -27,8 +27,6 @@ class Koila_ReductionOp<string mnemonic, string schema, dag extra,
       needsElements # ", " # emptyIsAll # "});";
   let batchRule = "::koila::rules::inferReductionBatch(rule, " # emptyIsAll #
                   ", ::koila::Combine::" # combine # ");";
-  let workspaceRule = "::koila::rules::describeReductionWorkspace(rule);";
-  let backwardRule = "::koila::rules::describeReductionBackward(rule);";
 }
 
 class Koila_TwoReductionsOp<string mnemonic, string schema, dag extra,
@@ -221,8 +219,6 @@ class Koila_QuantileOp<string mnemonic, string schema, dag q, string tensor>
   let arguments = !con((ins AnyTensor:$self), q, maybeDimArgs, (ins StrAttr:$interpolation));
   let shapeRule = "return ::koila::rules::inferQuantile(rule, " # tensor # ");";
   let batchRule = "::koila::rules::inferQuantileBatch(rule, " # tensor # ");";
-  let workspaceRule = "::koila::rules::describeReductionWorkspace(rule);";
-  let backwardRule = "::koila::rules::describeReductionBackward(rule);";
 }
 foreach name = ["Quantile", "Nanquantile"] in {
   defvar lower = !tolower(name);

@@ -20,8 +20,6 @@ class Koila_ResizeOp<string mnemonic, string schema, int rank, dag args>
   let arguments = args;
   let shapeRule = "return ::koila::rules::inferResize(rule, " # rank # ");";
   let batchRule = "::koila::rules::inferResizeBatch(rule, " # rank # ");";
-  let workspaceRule = "::koila::rules::describeResampleWorkspace(rule);";
-  let backwardRule = "::koila::rules::describeResampleBackward(rule);";
   let differentiationRule = "";
 }
 
@@ -136,7 +134,6 @@ class Koila_GridSamplerOp<string mnemonic, string schema, int rank>
                        BoolAttr:$align_corners);
   let shapeRule = "return ::koila::rules::inferGridSampler(rule, " # rank # ");";
   let batchRule = "::koila::rules::inferGridSamplerBatch(rule);";
-  let workspaceRule = "::koila::rules::describeResampleWorkspace(rule);";
 }
 def Koila_GridSamplerAnyOp : Koila_GridSamplerOp<"grid_sampler",
   "aten::grid_sampler(Tensor input, Tensor grid, int interpolation_mode, int padding_mode, bool align_corners) -> Tensor", 0> {
@@ -158,7 +155,6 @@ def Koila_AffineGridOp : Koila_RuledOp<"affine_grid_generator",
                        BoolAttr:$align_corners, Variadic<AnyType>:$dynamic);
   let shapeRule = "return ::koila::rules::inferAffineGrid(rule);";
   let batchRule = "::koila::rules::inferAffineGridBatch(rule);";
-  let workspaceRule = "::koila::rules::describeResampleWorkspace(rule);";
 }
 
 #endif // KOILA_DIALECT_KOILA_IR_RESAMPLEOPS_TD

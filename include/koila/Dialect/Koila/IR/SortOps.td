@@ -25,7 +25,6 @@ class Koila_AlongDimOp<string mnemonic, string schema, dag extra,
   let batchRule = "::koila::rules::inferAlongDimBatch(rule, getSelf(), " # dim #
       ", ::koila::rules::getOperatorName(*this));"
       "rule.setAll(rule.getResults()[0]);";
-  let workspaceRule = "::koila::rules::describeSortWorkspace(rule);";
 }
 
 /// Sorting keeps the order of strides (empty_like in Sorting.cpp).
@@ -75,7 +74,6 @@ class Koila_SelectionOp<string mnemonic, string schema, dag extra, string shape,
   let results = (outs AnyTensor:$values, AnyTensor:$indices);
   let shapeRule = "return ::koila::rules::" # shape # "(rule, getDim());";
   let batchRule = "::koila::rules::inferSelectionBatch(rule, getDim(), " # dropsDim # ");";
-  let workspaceRule = "::koila::rules::describeSortWorkspace(rule);";
 }
 def Koila_TopkOp : Koila_SelectionOp<"topk",
   "aten::topk(Tensor self, SymInt k, int dim=-1, bool largest=True, bool sorted=True) -> (Tensor values, Tensor indices)",
@@ -95,7 +93,6 @@ def Koila_DiffOp : Koila_RuledOp<"diff",
     Koila_OptionalTensor:$prepend, Koila_OptionalTensor:$append);
   let shapeRule = "return ::koila::rules::inferDiff(rule, getN(), getDim(), getPrepend(), getAppend());";
   let batchRule = "::koila::rules::inferDiffBatch(rule, getDim(), getPrepend(), getAppend());";
-  let workspaceRule = "::koila::rules::describeSortWorkspace(rule);";
   let differentiationRule = "";
 }
 
@@ -110,7 +107,6 @@ class Koila_UniqueOp<string mnemonic, string schema, dag extra, string arguments
   let results = (outs AnyTensor:$values, AnyTensor:$inverse, AnyTensor:$counts);
   let shapeRule = "return ::koila::rules::inferUnique(rule, " # arguments_ # ");";
   let batchRule = "::koila::rules::mixAll(rule);";
-  let workspaceRule = "::koila::rules::describeSortWorkspace(rule);";
 }
 def Koila_UniqueDimOp : Koila_UniqueOp<"unique_dim",
   "aten::unique_dim(Tensor self, int dim, bool sorted=True, bool return_inverse=False, bool return_counts=False) -> (Tensor, Tensor, Tensor)",
@@ -132,7 +128,6 @@ def Koila_HistcOp : Koila_RuledOp<"histc",
                        Koila_ScalarAttr:$max);
   let shapeRule = "return ::koila::rules::inferHistogram(rule, getBins());";
   let batchRule = "::koila::rules::mixAll(rule);";
-  let workspaceRule = "::koila::rules::describeSortWorkspace(rule);";
 }
 
 /// `search` are the boundaries, the values and the sorter in C++, and whether
@@ -151,7 +146,6 @@ class Koila_SearchOp<string mnemonic, string schema, dag args,
       ", " # values # ", " # sorter # ", " # manyRows # ");";
   let batchRule = "::koila::rules::inferSearchBatch(rule, " # boundaries #
       ", " # values # ", " # sorter # ");";
-  let workspaceRule = "::koila::rules::describeSortWorkspace(rule);";
 }
 defvar searchArgs = (ins BoolAttr:$out_int32, BoolAttr:$right,
                          OptionalAttr<StrAttr>:$side, Koila_OptionalTensor:$sorter);

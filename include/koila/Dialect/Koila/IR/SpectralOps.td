@@ -25,7 +25,6 @@ class Koila_FourierOp<string mnemonic, string signature, dag extra, string kind>
   let shapeRule = "return ::koila::rules::inferFourier(rule, getSelf(), "
                   "::koila::rules::Fourier::" # kind # ");";
   let batchRule = "::koila::rules::inferFourierBatch(rule, getSelf());";
-  let workspaceRule = "::koila::rules::describeSpectralWorkspace(rule);";
   // Transforms of complex numbers save nothing; those of real ones what they
   // are given, which may have been filled up.
   let differentiationRule = [{
@@ -35,7 +34,6 @@ class Koila_FourierOp<string mnemonic, string signature, dag extra, string kind>
     rule.save(getSelf());
     rule.saveInner();
   }];
-  let savedRule = "::koila::rules::describeSpectralSaved(rule);";
 }
 class Koila_FourierOneOp<string mnemonic, string kind>
     : Koila_FourierOp<mnemonic, "SymInt? n=None, int dim=-1",
@@ -81,7 +79,6 @@ class Koila_FourierShiftOp<string mnemonic>
   let arguments = (ins AnyTensor:$self, OptionalAttr<DenseI64ArrayAttr>:$dim);
   let shapeRule = "return ::koila::rules::inferShift(rule, getSelf());";
   let batchRule = "::koila::rules::inferFourierBatch(rule, getSelf());";
-  let workspaceRule = "::koila::rules::describeRearrangeWorkspace(rule);";
   let differentiationRule = "";
 }
 def Koila_FftFftshiftOp : Koila_FourierShiftOp<"fft_fftshift">;
@@ -103,7 +100,6 @@ class Koila_FrequenciesOp<string mnemonic, string halved>
     (void)rule.argumentFact("n");
     rule.mix("the frequencies depend on the number of samples");
   }];
-  let workspaceRule = "::koila::rules::describeSpectralWorkspace(rule);";
 }
 def Koila_FftFftfreqOp : Koila_FrequenciesOp<"fft_fftfreq", "false">;
 def Koila_FftRfftfreqOp : Koila_FrequenciesOp<"fft_rfftfreq", "true">;
@@ -132,7 +128,6 @@ class Koila_StftFamilyOp<string mnemonic, string schema, dag extra,
                   "getWindow(), " # center # ");";
   let batchRule = "::koila::rules::inferStftBatch(rule, getSelf(), "
                   "getWindow(), 1);";
-  let workspaceRule = "::koila::rules::describeStftWorkspace(rule);";
   // The transform reads how long the frames were, which may be products with
   // the window.
   let differentiationRule = [{
@@ -140,7 +135,6 @@ class Koila_StftFamilyOp<string mnemonic, string schema, dag extra,
     rule.saveFor(getSelf(), getWindow());
     rule.saveInner();
   }];
-  let savedRule = "::koila::rules::describeStftSaved(rule);";
 }
 def Koila_StftOp : Koila_StftFamilyOp<"stft",
   "aten::stft(Tensor self, int n_fft, int? hop_length=None, int? win_length=None, Tensor? window=None, bool normalized=False, bool? onesided=None, bool? return_complex=None, bool? align_to_window=None) -> Tensor",
@@ -166,12 +160,10 @@ def Koila_IstftOp : Koila_RuledOp<"istft",
                   "getWindow(), getCenter());";
   let batchRule = "::koila::rules::inferStftBatch(rule, getSelf(), "
                   "getWindow(), 2);";
-  let workspaceRule = "::koila::rules::describeStftWorkspace(rule);";
   let differentiationRule = [{
     rule.save(getWindow());
     rule.saveInner();
   }];
-  let savedRule = "::koila::rules::describeStftSaved(rule);";
 }
 
 #endif // KOILA_DIALECT_KOILA_IR_SPECTRALOPS_TD

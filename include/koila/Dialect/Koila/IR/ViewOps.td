@@ -15,9 +15,7 @@ class Koila_AliasOp<string mnemonic, string schema, dag extra = (ins)>
   }];
   let arguments = !con((ins AnyTensor:$self), extra);
   let storageRule = "::koila::rules::describeViews(rule, getSelf());";
-  let workspaceRule = "";
   let differentiationRule = "::koila::rules::passFrom(rule, getSelf());";
-  let backwardRule = "::koila::rules::describeViewBackward(rule);";
 }
 
 defvar computedView = (ins Variadic<AnyType>:$dynamic);
@@ -58,7 +56,6 @@ def Koila_NumpyTOp : Koila_MappedOp<"numpy_T",
   "aten::numpy_T(Tensor(a) self) -> Tensor(a)", (ins), "mapReversed(info)">;
 def Koila_MHOp : Koila_MappedOp<"mH",
   "aten::mH(Tensor(a) self) -> Tensor(a)", (ins), "mapAdjoint(info)"> {
-  let workspaceRule = "::koila::rules::describeConjugateWorkspace(rule);";
 }
 def Koila_MTOp : Koila_MappedOp<"mT",
   "aten::mT(Tensor(a) self) -> Tensor(a)", (ins),
@@ -103,7 +100,6 @@ def Koila_DetachOp : Koila_MappedOp<"detach",
 def Koila_LazyConjOp : Koila_MappedOp<"_conj",
   "aten::_conj(Tensor(a) self) -> Tensor(a)", (ins), "mapAll(info)"> {
   let shapeRule = "return ::koila::rules::inferLazyConj(rule, getSelf());";
-  let workspaceRule = "::koila::rules::describeConjugateWorkspace(rule);";
 }
 def Koila_AliasOperatorOp : Koila_MappedOp<"alias",
   "aten::alias(Tensor(a) self) -> Tensor(a)", (ins), "mapAll(info)">;
@@ -132,7 +128,6 @@ class Koila_AtLeastSequenceOp<int least>
       if (index < getNumResults())
         rule.setAlias(index, tensor);
   }];
-  let workspaceRule = "";
   let differentiationRule = "";
 }
 def Koila_AtLeast1DOp : Koila_AtLeastOp<1>;
@@ -333,9 +328,7 @@ def Koila_BroadcastTensorsOp : Koila_RuledOp<"broadcast_tensors",
       if (index < getNumResults())
         rule.setAlias(index, tensor);
   }];
-  let workspaceRule = "";
   let differentiationRule = "";
-  let backwardRule = "::koila::rules::describeViewBackward(rule);";
 }
 
 //===----------------------------------------------------------------------===//
@@ -355,7 +348,6 @@ class Koila_ReshapeFamilyOp<string mnemonic, string schema, dag extra,
   let batchRule = "::koila::rules::inferReshapeBatch(rule, getSelf(), " #
                   other # ");";
   let differentiationRule = "::koila::rules::passFrom(rule, getSelf());";
-  let backwardRule = "::koila::rules::describeViewBackward(rule);";
 }
 
 /// Takes a list of sizes, of which any may be an SSA value.
@@ -375,7 +367,6 @@ class Koila_SizesOp<string mnemonic, string schema, string name,
 class Koila_SizesCopyOp<string mnemonic, string schema, string name>
     : Koila_SizesOp<mnemonic, schema, name, "ViewOrCopy"> {
   let storageRule = "::koila::rules::describeReshapeStorage(rule, getSelf());";
-  let workspaceRule = "::koila::rules::describeReshapeWorkspace(rule, getSelf());";
 }
 
 def Koila_ViewOp : Koila_SizesOp<"view",
@@ -403,7 +394,6 @@ def Koila_ReshapeAsOp : Koila_ReshapeFamilyOp<"reshape_as",
         ::koila::rules::ReshapeLayout::ViewOrCopy);
   }];
   let storageRule = "::koila::rules::describeReshapeStorage(rule, getSelf());";
-  let workspaceRule = "::koila::rules::describeReshapeWorkspace(rule, getSelf());";
 }
 
 def Koila_FlattenOp : Koila_ReshapeFamilyOp<"flatten_using_ints",
@@ -423,7 +413,6 @@ def Koila_FlattenOp : Koila_ReshapeFamilyOp<"flatten_using_ints",
                                         getEndDim());
   }];
   let storageRule = "::koila::rules::describeReshapeStorage(rule, getSelf());";
-  let workspaceRule = "::koila::rules::describeReshapeWorkspace(rule, getSelf());";
 }
 
 def Koila_RavelOp : Koila_ReshapeFamilyOp<"ravel",
@@ -434,7 +423,6 @@ def Koila_RavelOp : Koila_ReshapeFamilyOp<"ravel",
         ::koila::rules::ReshapeLayout::Contiguous);
   }];
   let storageRule = "::koila::rules::describeRavelStorage(rule, getSelf());";
-  let workspaceRule = "::koila::rules::describeReshapeWorkspace(rule, getSelf());";
 }
 
 def Koila_UnflattenOp : Koila_ReshapeFamilyOp<"unflatten_int",
@@ -490,7 +478,6 @@ class Koila_IntegerOp<string mnemonic, string schema, dag extra = (ins)>
   let results = (outs I64:$result);
   let assemblyFormat = "$self attr-dict `:` functional-type($self, $result)";
   let storageRule = "rule.setKeeps(0);";
-  let workspaceRule = "";
 }
 
 def Koila_SizeIntOp : Koila_IntegerOp<"size_int",
@@ -564,10 +551,6 @@ def Koila_NumToTensorOp : Koila_RuledOp<"num_to_tensor",
     rule.mix("the number of samples is computed with; a tile has another one");
   }];
   let storageRule = "::koila::rules::describeNumberStorage(rule);";
-  let workspaceRule = [{
-    if (getWraps())
-      rule.setTransient(sizeof(int64_t));
-  }];
   let differentiationRule = "rule.setDetached();";
 }
 

@@ -20,13 +20,16 @@ class KoilaAnalysisPass<string name> : PassBase<name, "::koila::AnalysisPass"> {
            "its backward pass">,
     Option<"allocator", "allocator", "std::string", "\"exact\"",
            "what a byte is: exact (cuda is not supported yet)">,
-    Option<"device", "device", "std::string", "\"cpu\"",
-           "where it runs: cpu (others are not supported yet)">,
+    Option<"device", "device", "std::string", "\"\"",
+           "whose kernels run: a target that has kernel models, as cpu (cuda is "
+           "not supported yet); empty: that of koila.target of the module, else "
+           "cpu">,
     Option<"threads", "threads", "int64_t", "0",
-           "threads of the run; 0: OMP_NUM_THREADS, else the cores">,
+           "threads of the run; 0: those of koila.target or the DLTI spec of the "
+           "module, else OMP_NUM_THREADS, else the cores">,
     Option<"isa", "isa", "std::string", "\"\"",
            "oneDNN's name of the instruction set, for example "
-           "avx512_core_bf16; empty: this machine's">,
+           "avx512_core_bf16; empty: that of the module, else this machine's">,
     Option<"torch", "torch", "std::string", "\"\"",
            "version of the PyTorch that runs the program; empty: the one that "
            "koila was built with">,
@@ -92,7 +95,7 @@ def PeakMemoryPass : KoilaAnalysisPass<"koila-peak-memory"> {
     stderr. With `budget`, a peak above it is an error.
   }];
   let options = analysisOptions # [
-    Option<"format", "format", "std::string", "\"text\"", "text, json or html; attribute: JSON as koila.report of the module">,
+    Option<"format", "format", "std::string", "\"text\"", "text, json or html; events: the allocations and frees in their order, as JSON; attribute: JSON as koila.report of the module">,
     Option<"output", "output", "std::string", "\"\"",
            "file for the report; empty: stderr">,
     Option<"budget", "budget", "std::string", "\"\"",

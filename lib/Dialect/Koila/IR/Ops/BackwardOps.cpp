@@ -31,10 +31,6 @@ void BackwardOp::inferBatch(BatchRule &) {}
 
 void BackwardOp::describeStorage(StorageRule &) {}
 
-/// What it allocates is what the records of its program do: an analysis runs
-/// them.
-void BackwardOp::describeWorkspace(WorkspaceRule &) {}
-
 //===----------------------------------------------------------------------===//
 // Leaves
 //===----------------------------------------------------------------------===//

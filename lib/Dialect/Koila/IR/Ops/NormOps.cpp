@@ -1,8 +1,8 @@
 //===- NormOps.cpp - Generated parts of one family ------------------------===//
 
 #include "koila/Dialect/Koila/IR/NormOps.h"
-#include "../Rules/Dropout.h"
 #include "../Rules/ReductionRules.h"
+#include "koila/Dialect/Koila/IR/Dropout.h"
 
 using namespace mlir;
 using namespace koila;

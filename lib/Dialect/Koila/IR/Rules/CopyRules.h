@@ -17,7 +17,6 @@ llvm::LogicalResult inferContiguous(ShapeRule &rule, mlir::Value self,
                                     int64_t format);
 void describeContiguousStorage(StorageRule &rule, mlir::Value self,
                                int64_t format);
-void describeCopyWorkspace(WorkspaceRule &rule, mlir::Value source);
 /// The batch stays where it is in the first operand; others give no values.
 void keepBatch(BatchRule &rule);
 

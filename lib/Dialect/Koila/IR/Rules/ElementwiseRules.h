@@ -47,10 +47,6 @@ void inferElementwiseBatch(BatchRule &rule);
 void inferGluBatch(BatchRule &rule, mlir::Value self, int64_t dim);
 void inferPreluBatch(BatchRule &rule, mlir::Value self, mlir::Value weight);
 
-/// `wraps`: the numbers become 0-dim tensors on the way.
-void describeElementwiseWorkspace(WorkspaceRule &rule, const Elementwise &kind,
-                                  bool wraps);
-
 } // namespace koila::rules
 
 #endif // KOILA_LIB_DIALECT_KOILA_IR_RULES_ELEMENTWISERULES_H

@@ -7,8 +7,6 @@
 #ifndef KOILA_LIB_DIALECT_KOILA_IR_RULES_OPERATORRULES_H
 #define KOILA_LIB_DIALECT_KOILA_IR_RULES_OPERATORRULES_H
 
-#include "../../../../KernelModels/BackwardRules.h"
-#include "../../../../KernelModels/WorkspaceRules.h"
 #include "Derivatives.h"
 #include "koila/Dialect/Koila/IR/TypePromotion.h"
 #include "koila/Interfaces/Rules.h"

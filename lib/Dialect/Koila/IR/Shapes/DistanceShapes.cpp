@@ -1,8 +1,8 @@
 //===- DistanceShapes.cpp - Rules of distances and losses made of them ----===//
 
-#include "../Rules/Dropout.h"
 #include "../Rules/LossRules.h"
 #include "../Rules/ReductionRules.h"
+#include "koila/Dialect/Koila/IR/Dropout.h"
 #include "koila/Dialect/Koila/IR/NormOps.h"
 
 using namespace mlir;

@@ -5,12 +5,11 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "../../../../KernelModels/ATen/Backward/BackwardReplay.h"
-#include "../Rules/Dropout.h"
 #include "../Rules/ElementwiseRules.h"
 #include "../Rules/FactoryRules.h"
 #include "../Rules/NewTensors.h"
 #include "koila/Dialect/Koila/IR/BinaryOps.h"
+#include "koila/Dialect/Koila/IR/Dropout.h"
 #include <cmath>
 
 using namespace mlir;
@@ -32,37 +31,6 @@ void Dropout::inferBatch(BatchRule &rule) const {
   rule.setResult(0, fact);
 }
 
-void Dropout::describeWorkspace(WorkspaceRule &rule) const {
-  using kernels::OpReplay;
-  Operation *op = rule.getOp();
-  auto input = rule.tensor(op->getOperand(0));
-  auto result = rule.tensor(op->getResult(0));
-  if (!input || !result)
-    return rule.setInexact("a shape of the operator is unknown");
-  if (input->numElements() == 0)
-    return;
-  OpReplay steps(rule);
-  ConcreteTensor noise = *input;
-  if (p == 1)
-    noise = {{}, input->elementType};
-  else if (feature)
-    for (int64_t &extent : llvm::drop_begin(noise.dims, 2))
-      extent = 1;
-  noise = steps.allocate(noise);
-  ConcreteTensor shift = noise;
-  if (p != 1 && alpha)
-    shift = steps.compute(noise, OpReplay::Result::Common,
-                          OpReplay::Number::Integer);
-  if (p != 1)
-    steps.write(noise, OpReplay::Number::Float);
-  bool isInPlace = rules::isInPlace(op);
-  if (isInPlace)
-    steps.write({*input, noise});
-  else
-    steps.compute({*input, noise});
-  steps.finish(isInPlace ? 0 : result->numBytes());
-}
-
 std::optional<ConcreteTensor>
 Dropout::getNoise(const ConcreteTensor &input) const {
   if (p == 1 || !isa<FloatType>(input.elementType) || input.numElements() == 0)
@@ -81,26 +49,6 @@ void Dropout::describeDifferentiation(DifferentiationRule &rule) const {
   if (p == 1)
     return rule.setUnknown("what autograd keeps of this dropout is not known");
   rule.saveInner();
-}
-
-void Dropout::describeSaved(SavedRule &rule) const {
-  if (!saveDifferentiated(rule).savesInner)
-    return;
-  auto input = rule.tensor(rule.getOp()->getOperand(0));
-  auto noise = input ? getNoise(*input) : std::nullopt;
-  if (!noise)
-    return rule.setInexact("what autograd keeps of this dropout is not known");
-  rule.keep(noise->numBytes());
-}
-
-void Dropout::describeBackward(BackwardRule &rule) const {
-  auto input = rule.tensor(rule.getOp()->getOperand(0));
-  auto noise = input ? getNoise(*input) : std::nullopt;
-  if (!rule.getGradient() || !noise)
-    return rule.setInexact("the gradient of this dropout is not known");
-  kernels::BackwardReplay steps(rule);
-  steps.give(0, steps.compute({steps.getGradient(), *noise}));
-  steps.finish();
 }
 
 TensorInfo Dropout::getNoise(const TensorInfo &input) const {

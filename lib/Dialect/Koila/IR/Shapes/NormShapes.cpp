@@ -1,9 +1,9 @@
 //===- NormShapes.cpp - Rules of batch_norm, layer_norm, softmax ----------===//
 
-#include "../Rules/Dropout.h"
 #include "../Rules/ReductionRules.h"
 #include "../Utils/MaskedResults.h"
 #include "../Utils/Windows.h"
+#include "koila/Dialect/Koila/IR/Dropout.h"
 #include "koila/Dialect/Koila/IR/NormOps.h"
 
 using namespace mlir;

@@ -1,7 +1,7 @@
 //===- NormSupport.cpp - Rules shared by normalisations, dropout ----------===//
 
-#include "../Rules/Dropout.h"
 #include "../Rules/ReductionRules.h"
+#include "koila/Dialect/Koila/IR/Dropout.h"
 #include "koila/Dialect/Koila/IR/NormOps.h"
 
 using namespace mlir;

@@ -19,6 +19,7 @@
 #include "koila/Dialect/Koila/IR/CopyOps.h"
 #include "koila/Dialect/Koila/IR/LossOps.h"
 #include "koila/Interfaces/BackwardRule.h"
+#include "koila/KernelModels/KernelModel.h"
 #include "mlir/Dialect/Tensor/IR/Tensor.h"
 #include "llvm/ADT/MapVector.h"
 #include "llvm/ADT/SetVector.h"
@@ -31,7 +32,10 @@ class GradientSeparator {
 public:
   explicit GradientSeparator(FunctionOpInterface function)
       : function(function), builder(function->getContext()), dims(function),
-        storage(function, dims), gradients(function, dims, storage) {}
+        storage(function, dims), gradients(function, dims, storage),
+        models(KernelLibraries::getOrAdd(
+                   *function->getContext()->getOrLoadDialect<KoilaDialect>())
+                   .lookup("cpu")) {}
 
   LogicalResult run();
 
@@ -69,6 +73,9 @@ private:
   DimAnalysis dims;
   StorageAnalysis storage;
   RequiresGradAnalysis gradients;
+  /// Which gradients are views is that of formulas, the same on all devices;
+  /// null: anything may be a view.
+  const KernelLibrary *models;
   llvm::DenseMap<Value, Leaves> sharing;
   /// Of which another leaf of the same pass gets the memory, too.
   llvm::SetVector<Value> shared;
@@ -106,8 +113,7 @@ GradientSeparator::getOneSample(Value value) const {
 GradientSeparator::Shares GradientSeparator::getShares(Operation &op) const {
   // Of what nothing is known anything may be a view.
   Shares shares{SmallVector<Share>(listReads(op).size(), Share::View)};
-  auto memory = dyn_cast<MemoryRuleInterface>(op);
-  if (!memory || op.getNumRegions() > 0)
+  if (!models || !isa<MemoryRuleInterface>(op) || op.getNumRegions() > 0)
     return shares;
   SmallVector<std::optional<ConcreteTensor>> arrives;
   int64_t given = 0, taken = 0;
@@ -121,7 +127,7 @@ GradientSeparator::Shares GradientSeparator::getShares(Operation &op) const {
   auto lookup = [&](Value value) { return getOneSample(value); };
   auto wants = [&](Value value) { return gradients.wants(value); };
   BackwardRule rule(&op, target, lookup, wants, arrives);
-  memory.describeBackward(rule);
+  models->describeBackward(rule);
   for (const BackwardRule::Output &output : rule.getOutputs()) {
     shares.reads[output.operand] = !output.of      ? Share::None
                                    : output.isSame ? Share::Same

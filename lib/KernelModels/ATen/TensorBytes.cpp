@@ -1,6 +1,6 @@
-//===- AllocationTrace.cpp - What an operator allocates on its way --------===//
+//===- TensorBytes.cpp - Bytes of tensors, copies and casts ---------------===//
 
-#include "AllocationTrace.h"
+#include "TensorBytes.h"
 #include "koila/Dialect/Koila/IR/Koila.h"
 #include "mlir/IR/BuiltinTypes.h"
 #include "llvm/ADT/STLExtras.h"
@@ -8,6 +8,27 @@
 
 using namespace mlir;
 using namespace koila;
+using kernels::TensorIteration;
+
+void kernels::append(AllocationTrace &trace, const AllocationTrace &steps) {
+  using Kind = AllocationTrace::Event::Kind;
+  SmallVector<AllocationTrace::Block> made(steps.getNumBlocks());
+  for (const AllocationTrace::Event &event : steps.getEvents())
+    switch (event.kind) {
+    case Kind::Allocate:
+      made[event.block.getIndex()] = trace.allocate(event.bytes);
+      break;
+    case Kind::Free:
+      trace.free(made[event.block.getIndex()]);
+      break;
+    case Kind::Lump:
+      trace.lump(event.bytes);
+      break;
+    case Kind::FreeOutside:
+      trace.free(event.bytes);
+      break;
+    }
+}
 
 std::optional<StorageFact> kernels::getStorageFact(Value value) {
   Operation *op = value.getDefiningOp();
@@ -50,9 +71,12 @@ int64_t kernels::getBlockBytes(const ConcreteTensor &tensor) {
   return side * side * getElementBytes(tensor.elementType);
 }
 
-void kernels::AllocationTrace::makeContiguous(const ConcreteTensor &tensor) {
-  allocate(getCopyBytes(tensor));
-  allocateTemporary(getBlockBytes(tensor));
+AllocationTrace::Block
+kernels::allocateContiguous(AllocationTrace &trace,
+                            const ConcreteTensor &tensor) {
+  AllocationTrace::Block copy = trace.allocate(getCopyBytes(tensor));
+  trace.allocateTemporary(getBlockBytes(tensor));
+  return copy;
 }
 
 //===----------------------------------------------------------------------===//
@@ -170,9 +194,56 @@ int64_t kernels::getFloatBytes(Type computed) {
   return kNumberBytes + (computed.isF64() ? 0 : getElementBytes(computed));
 }
 
-int64_t kernels::getRepeatBytes(int64_t rank) {
-  constexpr int64_t kNumbersPerDim = 4;
-  return rank == 0 ? kNumberBytes : kNumbersPerDim * kNumberBytes * rank;
+ConcreteTensor kernels::getNumber(Type type) { return {{}, type}; }
+
+AllocationTrace::Block kernels::allocateNumber(AllocationTrace &trace,
+                                               Type type) {
+  return trace.allocate(type ? getElementBytes(type) : kNumberBytes);
+}
+
+static void allocateNumberAndCast(AllocationTrace &trace, Type type,
+                                  Type computed) {
+  AllocationTrace::Block number = kernels::allocateNumber(trace, type);
+  trace.allocateTemporary(
+      kernels::getCastBytes(kernels::getNumber(type), computed));
+  trace.free(number);
+}
+
+void kernels::allocateInteger(AllocationTrace &trace, Type computed) {
+  allocateNumberAndCast(trace, IntegerType::get(computed.getContext(), 64),
+                        computed);
+}
+
+void kernels::allocateFloat(AllocationTrace &trace, Type computed) {
+  allocateNumberAndCast(trace, Float64Type::get(computed.getContext()),
+                        computed);
+}
+
+void TensorIteration::begin(AllocationTrace &trace,
+                            AllocationTrace::Block last) {
+  AllocationTrace::Block written = trace.allocate(writtenBytes);
+  for (const ConcreteTensor &operand : operands)
+    casts.push_back(trace.allocate(kernels::getCastBytes(operand, computed)));
+  result = trace.allocate(resultBytes);
+  trace.free(written);
+  trace.free(last);
+}
+
+void TensorIteration::end(AllocationTrace &trace) const {
+  for (AllocationTrace::Block cast : llvm::reverse(casts))
+    trace.free(cast);
+}
+
+void kernels::allocateRepeat(AllocationTrace &trace, int64_t rank) {
+  // Source: unfold() of all dims in native/TensorShape.cpp (measured).
+  int64_t numbers = rank * kNumberBytes;
+  AllocationTrace::Block first = trace.allocate(numbers);
+  AllocationTrace::Block one = trace.allocate(kNumberBytes);
+  AllocationTrace::Block second = trace.allocate(numbers);
+  trace.free(one);
+  AllocationTrace::Block both = trace.allocate(2 * numbers);
+  for (AllocationTrace::Block block : {second, first, both})
+    trace.free(block);
 }
 
 int64_t kernels::getPartialBytes(const WorkspaceRule &rule,
@@ -189,12 +260,25 @@ int64_t kernels::getPartialBytes(const WorkspaceRule &rule,
 int64_t kernels::getMeanBytes(const WorkspaceRule &rule,
                               const ConcreteTensor &input,
                               const ConcreteTensor &result) {
+  AllocationTrace trace;
+  allocateMean(rule, trace, input, result);
+  return trace.getPeak();
+}
+
+void kernels::allocateMean(const WorkspaceRule &rule, AllocationTrace &trace,
+                           const ConcreteTensor &input,
+                           const ConcreteTensor &result) {
   // Half types are summed in float32, and only the quotient is narrowed.
   ConcreteTensor sum = result;
-  if (isHalf(result.elementType))
+  AllocationTrace::Block wide;
+  if (isHalf(result.elementType)) {
     sum.elementType = Float32Type::get(result.elementType.getContext());
-  int64_t inside = std::max(getCastBytes(input, sum.elementType) +
-                                getPartialBytes(rule, input, sum),
-                            getIntegerBytes(sum.elementType));
-  return isHalf(result.elementType) ? sum.numBytes() + inside : inside;
+    wide = trace.allocate(sum.numBytes());
+  }
+  AllocationTrace::Block cast =
+      trace.allocate(getCastBytes(input, sum.elementType));
+  trace.allocateTemporary(getPartialBytes(rule, input, sum));
+  trace.free(cast);
+  allocateInteger(trace, sum.elementType);
+  trace.free(wide);
 }

@@ -1,13 +1,13 @@
-//===- AllocationTrace.h - What an operator allocates -----------*- C++ -*-===//
+//===- TensorBytes.h - Bytes of tensors, copies and casts -------*- C++ -*-===//
 //
-// Private to lib/KernelModels: what the workspace rules share. Where a rule
-// says that a temporary is a copy or a cast, the sizes are those of the
-// tensors; the few constants are sizes of numbers.
+// Private to lib/KernelModels: what the models share. Where one says that a
+// temporary is a copy or a cast, the sizes are those of the tensors; the few
+// constants are sizes of numbers.
 //
 //===----------------------------------------------------------------------===//
 
-#ifndef KOILA_KERNELMODELS_ATEN_ALLOCATIONTRACE_H
-#define KOILA_KERNELMODELS_ATEN_ALLOCATIONTRACE_H
+#ifndef KOILA_KERNELMODELS_ATEN_TENSORBYTES_H
+#define KOILA_KERNELMODELS_ATEN_TENSORBYTES_H
 
 #include "koila/Dialect/Koila/IR/DType.h"
 #include "koila/Interfaces/Rules.h"
@@ -15,35 +15,8 @@
 
 namespace koila::kernels {
 
-/// The bytes that an operator holds, told in the order in which it allocates
-/// and frees them. What is left at the end are its results.
-class AllocationTrace {
-public:
-  void allocate(int64_t bytes) {
-    live += bytes;
-    peak = std::max(peak, live);
-  }
-  void free(int64_t bytes) { live -= bytes; }
-  /// Something that is gone before the next step.
-  void allocateTemporary(int64_t bytes) {
-    allocate(bytes);
-    free(bytes);
-  }
-  /// Tensor::contiguous(), which stays.
-  void makeContiguous(const ConcreteTensor &tensor);
-  /// The most there was.
-  int64_t getPeak() const { return narrow(peak); }
-  /// The most there was beyond what is left.
-  int64_t getTransient() const { return narrow(peak - live); }
-
-private:
-  static int64_t narrow(__int128 bytes) {
-    constexpr __int128 kMost = std::numeric_limits<int64_t>::max();
-    return static_cast<int64_t>(std::min(bytes, kMost));
-  }
-  /// Wide: a sum of sizes that each fit may not.
-  __int128 live = 0, peak = 0;
-};
+/// The events of `steps` come next in `trace`, with blocks of their own.
+void append(AllocationTrace &trace, const AllocationTrace &steps);
 
 /// Where `value` lives, as far as its operation says without knowing shapes;
 /// none for an argument, and where no memory rule tells.
@@ -58,6 +31,9 @@ int64_t countBytes(const ConcreteTensor &tensor, mlir::Type type);
 int64_t getCastBytes(const ConcreteTensor &tensor, mlir::Type type);
 /// Tensor::contiguous().
 int64_t getCopyBytes(const ConcreteTensor &tensor);
+/// Tensor::contiguous() in `trace`; what it makes stays.
+AllocationTrace::Block allocateContiguous(AllocationTrace &trace,
+                                          const ConcreteTensor &tensor);
 /// The block through which a transposed matrix is copied into rows.
 int64_t getBlockBytes(const ConcreteTensor &tensor);
 /// Tensor::contiguous(tensor.suggest_memory_format()).
@@ -78,15 +54,47 @@ bool isChannelsLast(const ConcreteTensor &tensor);
 /// A dim of extent one before `dim`, as Tensor::unsqueeze.
 ConcreteTensor unsqueeze(ConcreteTensor tensor, int64_t dim);
 
+/// A Python number of `type` as a 0-dim tensor; null: of which type is unknown.
+ConcreteTensor getNumber(mlir::Type type);
+AllocationTrace::Block allocateNumber(AllocationTrace &trace, mlir::Type type);
 /// A Python int on its way into an operator of tensors of type `computed`: a
 /// 0-dim tensor, and its cast.
 int64_t getIntegerBytes(mlir::Type computed);
 /// A Python float.
 int64_t getFloatBytes(mlir::Type computed);
 
-/// The windows of the result of Tensor::repeat, over which the operand is
-/// repeated, are found with four numbers for each dim (measured).
-int64_t getRepeatBytes(int64_t rank);
+/// The same for a moment, as of an in-place operator.
+void allocateInteger(AllocationTrace &trace, mlir::Type computed);
+void allocateFloat(AllocationTrace &trace, mlir::Type computed);
+
+/// One run of TensorIterator: operands that are not of the type in which it
+/// computes are cast, then the result is allocated. Source: build(),
+/// compute_types() and cast_outputs() in TensorIterator.cpp.
+struct TensorIteration {
+  /// In the order of the iterator.
+  llvm::SmallVector<ConcreteTensor, 3> operands;
+  mlir::Type computed;
+  /// Of a new result.
+  int64_t resultBytes = 0;
+  /// Of what an in-place form computes before it is cast.
+  int64_t writtenBytes = 0;
+
+  /// What begin() has allocated.
+  AllocationTrace::Block result = {};
+  llvm::SmallVector<AllocationTrace::Block, 3> casts = {};
+
+  /// `last` is the last operand where only the iterator holds it.
+  void begin(AllocationTrace &trace, AllocationTrace::Block last = {});
+  /// The iterator is gone.
+  void end(AllocationTrace &trace) const;
+  void replay(AllocationTrace &trace, AllocationTrace::Block last = {}) {
+    begin(trace, last);
+    end(trace);
+  }
+};
+
+/// The numbers with which Tensor::repeat finds the windows of its result.
+void allocateRepeat(AllocationTrace &trace, int64_t rank);
 /// A reduction to one element over threads keeps a partial result for each.
 /// Source: two_pass_reduction in native/TensorIteratorReduce.cpp.
 int64_t getPartialBytes(const WorkspaceRule &rule, const ConcreteTensor &input,
@@ -94,7 +102,9 @@ int64_t getPartialBytes(const WorkspaceRule &rule, const ConcreteTensor &input,
 /// What Tensor::mean() holds beyond `result`: a sum, divided by a number.
 int64_t getMeanBytes(const WorkspaceRule &rule, const ConcreteTensor &input,
                      const ConcreteTensor &result);
+void allocateMean(const WorkspaceRule &rule, AllocationTrace &trace,
+                  const ConcreteTensor &input, const ConcreteTensor &result);
 
 } // namespace koila::kernels
 
-#endif // KOILA_KERNELMODELS_ATEN_ALLOCATIONTRACE_H
+#endif // KOILA_KERNELMODELS_ATEN_TENSORBYTES_H

@@ -1,11 +1,11 @@
 //===- Dropout.h - What the dropouts do in training -------------*- C++ -*-===//
 
-#ifndef KOILA_LIB_DIALECT_KOILA_IR_RULES_DROPOUT_H
-#define KOILA_LIB_DIALECT_KOILA_IR_RULES_DROPOUT_H
+#ifndef KOILA_DIALECT_KOILA_IR_DROPOUT_H
+#define KOILA_DIALECT_KOILA_IR_DROPOUT_H
 
-#include "OperatorRules.h"
-#include "koila/Interfaces/BackwardRule.h"
+#include "koila/Interfaces/Differentiation.h"
 #include "koila/Interfaces/RandomOp.h"
+#include "koila/Interfaces/Rules.h"
 
 namespace koila::rules {
 
@@ -20,10 +20,7 @@ struct Dropout {
 
   llvm::LogicalResult inferShapes(ShapeRule &rule) const;
   void inferBatch(BatchRule &rule) const;
-  void describeWorkspace(WorkspaceRule &rule) const;
   void describeDifferentiation(DifferentiationRule &rule) const;
-  void describeSaved(SavedRule &rule) const;
-  void describeBackward(BackwardRule &rule) const;
   /// The noise that PyTorch keeps for the gradient of `input`; none where that
   /// is not known.
   std::optional<ConcreteTensor> getNoise(const ConcreteTensor &input) const;
@@ -36,4 +33,4 @@ struct Dropout {
 
 } // namespace koila::rules
 
-#endif // KOILA_LIB_DIALECT_KOILA_IR_RULES_DROPOUT_H
+#endif // KOILA_DIALECT_KOILA_IR_DROPOUT_H

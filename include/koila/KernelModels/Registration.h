@@ -1,0 +1,16 @@
+//===- Registration.h - Kernel models of a registry's contexts --*- C++ -*-===//
+
+#ifndef KOILA_KERNELMODELS_REGISTRATION_H
+#define KOILA_KERNELMODELS_REGISTRATION_H
+
+#include "mlir/IR/DialectRegistry.h"
+
+namespace koila {
+
+/// The library of the target `cpu`, and `aten`, on which it is built: what
+/// holds on every device.
+void registerCPUKernelModels(mlir::DialectRegistry &registry);
+
+} // namespace koila
+
+#endif // KOILA_KERNELMODELS_REGISTRATION_H

@@ -1,0 +1,108 @@
+//===- EventLog.h - The allocations of a run, in order ----------*- C++ -*-===//
+//
+// What a run over byte counts asks of the allocator and gives back, block by
+// block. It is written where the run's sum of bytes changes, so that the
+// largest sum of the events is the peak.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef KOILA_ANALYSIS_PEAKMEMORY_EVENTLOG_H
+#define KOILA_ANALYSIS_PEAKMEMORY_EVENTLOG_H
+
+#include "koila/Interfaces/AllocationTrace.h"
+#include "mlir/IR/Operation.h"
+#include "llvm/ADT/DenseMap.h"
+#include "llvm/ADT/STLFunctionalExtras.h"
+#include <vector>
+
+namespace koila {
+
+struct Storage;
+
+class EventLog {
+public:
+  struct Event {
+    bool isFree;
+    unsigned id;
+    int64_t bytes;
+    /// Null in the step of an optimizer.
+    mlir::Operation *op;
+    bool isBackward;
+    /// One call of the allocator, not several or a bound.
+    bool isExact;
+  };
+
+  /// What follows is of `op`, or of its backward pass.
+  void enter(mlir::Operation *op, bool isBackward);
+  /// What follows is of `op`, and of the backward pass if that is where it was.
+  void follow(mlir::Operation &now) {
+    if (op != &now)
+      enter(&now, /*isBackward=*/false);
+  }
+  /// Storages that grow from now on are results of a kernel, whose places among
+  /// its events finishKernel() finds.
+  void beginKernel() { isWaiting = true; }
+  /// Writes the events of a kernel: those of `trace`, with the storages that
+  /// grew. `most` are the bytes that were there at its worst moment beyond
+  /// those before it. What the trace frees of before is in one of `outside`.
+  void finishKernel(const AllocationTrace &trace, int64_t most, bool isExact,
+                    llvm::ArrayRef<const Storage *> outside = {});
+  bool isInKernel() const { return isWaiting; }
+  /// `entry` has `bytes` more, which the kernel keeps for the gradient.
+  void keep(const Storage *entry, int64_t bytes) {
+    waiting.push_back({entry, bytes, /*isKept=*/true});
+  }
+  /// `entry` has `bytes` now.
+  void resize(const Storage *entry, int64_t bytes);
+  void release(const Storage *entry) { resize(entry, 0); }
+  /// The blocks of `from` are part of `to` now.
+  void move(const Storage *from, const Storage *to);
+  /// Bytes that are there for a moment.
+  void lump(int64_t bytes);
+
+  /// No event from number `first` on is known to be one of the allocator.
+  void doubtFrom(size_t first);
+  /// Frees what `getBytes` says is not there.
+  void reduce(llvm::function_ref<int64_t(const Storage *)> getBytes);
+
+  llvm::ArrayRef<Event> getEvents() const { return events; }
+  /// The largest sum, and the last one.
+  __int128 getPeak() const { return peak; }
+  __int128 getLive() const { return live; }
+
+private:
+  struct Block {
+    unsigned id;
+    int64_t bytes;
+    bool isExact;
+  };
+  struct Waiting {
+    const Storage *entry;
+    int64_t bytes;
+    bool isKept = false, isPlaced = false;
+  };
+  using Blocks = llvm::SmallVector<Block, 1>;
+
+  Block allocate(int64_t bytes, bool isExact);
+  void free(const Block &block);
+  /// Which storage each block is of that `trace` leaves.
+  llvm::SmallVector<const Storage *> placeResults(const AllocationTrace &trace);
+  /// The storage of `outside` that has one block of `bytes`; null if none has.
+  const Storage *findOutside(int64_t bytes,
+                             llvm::ArrayRef<const Storage *> outside) const;
+  /// False, and nothing is written, where the trace does not fit the figure.
+  bool write(const AllocationTrace &trace, int64_t most, bool isExact,
+             llvm::ArrayRef<const Storage *> outside);
+
+  std::vector<Event> events;
+  llvm::DenseMap<const Storage *, Blocks> blocks;
+  llvm::SmallVector<Waiting, 2> waiting;
+  mlir::Operation *op = nullptr;
+  bool isBackward = false, isWaiting = false;
+  unsigned nextId = 0;
+  __int128 live = 0, peak = 0;
+};
+
+} // namespace koila
+
+#endif // KOILA_ANALYSIS_PEAKMEMORY_EVENTLOG_H

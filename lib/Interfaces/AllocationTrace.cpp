@@ -1,0 +1,106 @@
+//===- AllocationTrace.cpp - What a kernel allocates, in order ------------===//
+
+#include "koila/Interfaces/AllocationTrace.h"
+#include "llvm/ADT/STLExtras.h"
+
+using namespace koila;
+
+AllocationTrace::Block AllocationTrace::allocate(int64_t bytes) {
+  if (bytes == 0)
+    return {};
+  Block block(blocks.size());
+  blocks.push_back({bytes});
+  events.push_back({Event::Kind::Allocate, block, bytes});
+  live += bytes;
+  peak = std::max(peak, live);
+  return block;
+}
+
+void AllocationTrace::free(Block block) {
+  if (block.isEmpty())
+    return;
+  State &state = blocks[block.getIndex()];
+  state.isLive = false;
+  events.push_back({Event::Kind::Free, block, state.bytes});
+  live -= state.bytes;
+}
+
+void AllocationTrace::free(int64_t bytes) {
+  if (bytes == 0)
+    return;
+  for (size_t index = blocks.size(); index-- > 0;)
+    if (blocks[index].isLive && blocks[index].bytes == bytes)
+      return free(Block(index));
+  // The last ones that are there.
+  __int128 sum = 0;
+  size_t first = blocks.size();
+  while (first > 0 && sum < bytes)
+    if (blocks[--first].isLive)
+      sum += blocks[first].bytes;
+  if (sum == bytes) {
+    for (size_t index = blocks.size(); index-- > first;)
+      if (blocks[index].isLive)
+        free(Block(index));
+    return;
+  }
+  events.push_back({Event::Kind::FreeOutside, Block(), bytes});
+  itemized = false;
+  live -= bytes;
+}
+
+void AllocationTrace::freeAll() {
+  for (size_t index = blocks.size(); index-- > 0;)
+    if (blocks[index].isLive)
+      free(Block(index));
+}
+
+void AllocationTrace::lump(int64_t bytes) {
+  if (bytes == 0)
+    return;
+  events.push_back({Event::Kind::Lump, Block(), bytes});
+  itemized = false;
+  peak = std::max(peak, live + bytes);
+}
+
+std::optional<AllocationTrace::Block> AllocationTrace::keep(int64_t bytes) {
+  auto *found = llvm::find_if(blocks, [&](const State &state) {
+    return state.bytes == bytes && !state.isKept;
+  });
+  if (found == blocks.end())
+    return std::nullopt;
+  Block block(found - blocks.begin());
+  keep(block);
+  return block;
+}
+
+void AllocationTrace::keep(Block block) {
+  if (block.isEmpty())
+    return;
+  State &state = blocks[block.getIndex()];
+  state.isKept = true;
+  if (std::exchange(state.isLive, true))
+    return;
+  llvm::erase_if(events, [&](const Event &event) {
+    return event.kind == Event::Kind::Free && event.block == block;
+  });
+  recount();
+}
+
+void AllocationTrace::recount() {
+  live = peak = 0;
+  for (const Event &event : events) {
+    switch (event.kind) {
+    case Event::Kind::Allocate:
+      live += event.bytes;
+      break;
+    case Event::Kind::Free:
+    case Event::Kind::FreeOutside:
+      live -= event.bytes;
+      break;
+    case Event::Kind::Lump:
+      peak = std::max(peak, live + event.bytes);
+      break;
+    }
+    peak = std::max(peak, live);
+  }
+}

@@ -1,0 +1,44 @@
+//===- ViewModels.cpp - Kernel models of views -------------------------===//
+
+#include "../BackwardRules.h"
+#include "../Models.h"
+#include "../WorkspaceRules.h"
+#include "koila/Dialect/Koila/IR/ViewOps.h"
+
+using namespace mlir;
+using namespace koila;
+using kernels::allocateNothing;
+
+/// Tensor::reshape(), which copies where the strides allow no view.
+static void reshape(WorkspaceRule &rule) {
+  rules::describeReshapeWorkspace(rule, rule.getOp()->getOperand(0));
+}
+
+/// A number as a tensor, through one of 64 bits.
+static void wrapNumber(WorkspaceRule &rule) {
+  if (cast<NumToTensorOp>(rule.getOp()).getWraps())
+    rule.setTransient(sizeof(int64_t));
+}
+
+void kernels::addViewModels(KernelLibrary &library) {
+  library
+      .add<AliasOperatorOp, AsStridedOp, AtLeast1DOp, AtLeast2DOp, AtLeast3DOp,
+           BroadcastTensorsOp, BroadcastToOp, ChunkOp, DetachOp, DiagonalOp,
+           ExpandAsOp, ExpandOp, ImagOp, MTOp, MoveAxisListOp, MoveAxisOp,
+           MoveDimListOp, MoveDimOp, NarrowOp, NumpyTOp, PermuteOp, RealOp,
+           ReshapeAliasOp, SelectOp, SliceOp, SplitListOp, SplitOp,
+           SplitSizesListOp, SplitWithSizesOp, SqueezeDimOp, SqueezeDimsOp,
+           SqueezeOp, SwapAxesOp, SwapDimsOp, TOp, TensorSplitOp, TransposeOp,
+           UnbindOp, UnflattenOp, UnfoldOp, UnsafeChunkOp, UnsafeSplitOp,
+           UnsafeSplitWithSizesOp, UnsafeViewOp, UnsqueezeOp, ViewAsComplexOp,
+           ViewAsOp, ViewAsRealOp, ViewDtypeOp, ViewOp>(
+          {allocateNothing, nullptr, rules::describeViewBackward});
+  library.add<AtLeast1DSequenceOp, AtLeast2DSequenceOp, AtLeast3DSequenceOp,
+              DeviceOp, DimOp, NumelOp, SizeIntOp, SizeOp>(
+      {allocateNothing, nullptr, nullptr});
+  library.add<FlattenOp, RavelOp, ReshapeAsOp, ReshapeOp>(
+      {reshape, nullptr, rules::describeViewBackward});
+  library.add<LazyConjOp, MHOp>({rules::describeConjugateWorkspace, nullptr,
+                                 rules::describeViewBackward});
+  library.add<NumToTensorOp>({wrapNumber, nullptr, nullptr});
+}

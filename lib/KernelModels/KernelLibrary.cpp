@@ -1,0 +1,149 @@
+//===- KernelLibrary.cpp - What kernels allocate, by target ---------------===//
+
+#include "koila/Dialect/Koila/IR/Koila.h"
+#include "koila/KernelModels/KernelModel.h"
+#include "llvm/ADT/StringExtras.h"
+
+using namespace mlir;
+using namespace koila;
+
+/// Puts the members of `model` where `row` has none; false if both have one.
+static bool complete(KernelModel &row, const KernelModel &model) {
+  bool isTwice = (row.forward && model.forward) || (row.saved && model.saved) ||
+                 (row.backward && model.backward);
+  if (!row.forward)
+    row.forward = model.forward;
+  if (!row.saved)
+    row.saved = model.saved;
+  if (!row.backward)
+    row.backward = model.backward;
+  return !isTwice;
+}
+
+void KernelLibrary::insert(TypeID id, StringRef operation,
+                           const KernelModel &model) {
+  if (!complete(models[id], model))
+    llvm::report_fatal_error("two kernel models of '" + operation + "' in '" +
+                             name + "'");
+}
+
+KernelModel KernelLibrary::find(TypeID id) const {
+  KernelModel row;
+  for (const KernelLibrary *library = this; library; library = library->base)
+    if (auto found = library->models.find(id); found != library->models.end())
+      (void)complete(row, found->second);
+  return row;
+}
+
+SmallVector<StringRef>
+KernelLibrary::findMissing(ArrayRef<RegisteredOperationName> operations) const {
+  SmallVector<StringRef> missing;
+  for (RegisteredOperationName operation : operations)
+    if (operation.hasInterface<TorchOperatorInterface>() &&
+        !operation.hasInterface<AllocationInterface>() &&
+        !find(operation.getTypeID()).forward)
+      missing.push_back(operation.getStringRef());
+  return missing;
+}
+
+static KernelModel lookUp(const KernelLibrary &library, Operation *op) {
+  auto info = op->getRegisteredInfo();
+  return info ? library.find(info->getTypeID()) : KernelModel();
+}
+
+/// That nothing is known of `op`.
+static std::string getMissing(const KernelLibrary &library, Operation *op) {
+  return ("no kernel model of '" + op->getName().getStringRef() + "' on '" +
+          library.getName() + "'")
+      .str();
+}
+
+void KernelLibrary::describeForward(WorkspaceRule &rule) const {
+  Operation *op = rule.getOp();
+  if (auto forward = lookUp(*this, op).forward)
+    forward(rule);
+  else if (auto own = dyn_cast<AllocationInterface>(op))
+    own.describeWorkspace(rule);
+  else
+    rule.setInexact(getMissing(*this, op));
+}
+
+void KernelLibrary::describeSaved(SavedRule &rule) const {
+  Operation *op = rule.getOp();
+  if (auto saved = lookUp(*this, op).saved)
+    saved(rule);
+  else if (auto own = dyn_cast<AllocationInterface>(op))
+    own.describeSaved(rule);
+  else
+    detail::describeSaved(rule);
+}
+
+void KernelLibrary::describeBackward(BackwardRule &rule) const {
+  Operation *op = rule.getOp();
+  if (auto backward = lookUp(*this, op).backward)
+    backward(rule);
+  else if (auto own = dyn_cast<AllocationInterface>(op))
+    own.describeBackward(rule);
+  else
+    rule.setInexact(getMissing(*this, op) + " for its backward pass");
+}
+
+//===----------------------------------------------------------------------===//
+// Libraries
+//===----------------------------------------------------------------------===//
+
+KernelLibrary *KernelLibraries::add(StringRef target,
+                                    const KernelLibrary *base) {
+  std::unique_ptr<KernelLibrary> &library = libraries[target];
+  if (library)
+    return nullptr;
+  library = std::make_unique<KernelLibrary>(target, base);
+  return library.get();
+}
+
+const KernelLibrary *KernelLibraries::lookup(StringRef target) const {
+  auto found = libraries.find(target);
+  return found == libraries.end() ? nullptr : found->second.get();
+}
+
+SmallVector<StringRef> KernelLibraries::getTargets() const {
+  llvm::SmallPtrSet<const KernelLibrary *, 2> bases;
+  for (const auto &entry : libraries)
+    bases.insert(entry.second->getBase());
+  SmallVector<StringRef> targets;
+  for (const auto &entry : libraries)
+    if (!bases.contains(entry.second.get()))
+      targets.push_back(entry.getKey());
+  llvm::sort(targets);
+  return targets;
+}
+
+KernelLibraries &KernelLibraries::getOrAdd(Dialect &dialect) {
+  auto *all = dialect.getRegisteredInterface<KernelLibraries>();
+  return all ? *all : dialect.addInterface<KernelLibraries>();
+}
+
+const KernelLibrary *KernelLibraries::find(StringRef target, Operation *where) {
+  Dialect *dialect = where->getContext()->getOrLoadDialect<KoilaDialect>();
+  auto *all = dialect->getRegisteredInterface<KernelLibraries>();
+  if (!all) {
+    // Operations that all tell themselves what they allocate need none.
+    static const KernelLibrary none("any target", nullptr);
+    auto needsModel = [](Operation *op) {
+      return isa<TorchOperatorInterface>(op) && !isa<AllocationInterface>(op)
+                 ? WalkResult::interrupt()
+                 : WalkResult::advance();
+    };
+    if (!where->walk(needsModel).wasInterrupted())
+      return &none;
+    where->emitError() << "no kernel models are registered; a tool calls "
+                          "koila::registerAllExtensions(registry)";
+    return nullptr;
+  }
+  SmallVector<StringRef> targets = all->getTargets();
+  if (llvm::is_contained(targets, target))
+    return all->lookup(target);
+  where->emitError() << "no kernel models are registered for device=" << target
+                     << "; there are those of " << llvm::join(targets, ", ");
+  return nullptr;
+}

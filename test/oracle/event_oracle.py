@@ -1,0 +1,205 @@
+#!/usr/bin/env python3
+"""Compares what kernel models say with each call of PyTorch's allocator.
+
+Usage: event_oracle.py --counter LIBRARY [--koila-opt PATH] [--legal N]
+           [--batches B,...] [--threads T] [--only REGEX | --most-used N]
+           [--seed S] [--grad] [--least SHARE] [--verbose]
+
+The calls of memory_oracle.py, of which `format=events` gives the list of
+allocations and frees. It is compared, in order, with what a counter of the allocator
+saw: whether a block comes or goes, which one, and its bytes. This is a stronger test
+than that of the peak, and finds what cancels out in it.
+
+Columns: calls; equal; WRONG: all events are said to be exact, and the lists differ;
+lumps: koila says that it does not know each block, or the figure. An operator is itemized
+if all its calls are equal. WRONG must be 0, and of the operators that are compared
+at least SHARE itemized.
+
+--most-used takes the first N of most_used.txt, which tools/dev/count_overloads.py
+writes. On several threads, blocks of one parallel region come in any order: there
+the lists are compared as sets.
+"""
+
+import argparse
+import collections
+import gc
+import json
+import os
+import pathlib
+import re
+import sys
+import tempfile
+import warnings
+
+import torch
+
+import memory_oracle
+import rule_oracle
+from memory_oracle import can_want, get_line, numbers, script_call
+from rule_oracle import make_inputs
+
+HERE = pathlib.Path(__file__).parent
+COLUMNS = ["calls", "equal", "WRONG", "lumps", "refused", "raises"]
+
+
+class Predicted:
+    """The events at one line, and whether each is one call of the allocator."""
+
+    def __init__(self):
+        self.events, self.ids, self.exact = [], {}, True
+
+    def add(self, event):
+        if event["action"] == "alloc":
+            self.ids[event["id"]] = len(self.ids)
+        elif event["id"] not in self.ids:
+            return  # An operand that nothing reads any more.
+        self.events.append((event["action"], self.ids[event["id"]], event["bytes"]))
+        self.exact &= event["exact"]
+
+
+def record(counter, case, batch, grad):
+    """The events of one call, without those of what it was given."""
+    scope = {f"x{i}": tensor for i, tensor in enumerate(make_inputs(case, batch))}
+    if grad:
+        for tensor in scope.values():
+            tensor.requires_grad_(can_want(tensor.dtype))
+    scope.update(torch=torch, annotate=lambda kind, value: value, List=list)
+    exec("\n".join(case.body[:-1]), scope)
+    function, names = script_call(case, scope)
+    arguments = [scope[name] for name in names]
+    function(*arguments)
+    events, found = counter.record(function, arguments)
+    return events, ", ".join(map(describe, arguments)) + " -> " + ", ".join(map(describe, found))
+
+
+def describe(value):
+    if isinstance(value, (list, tuple)):
+        return "[" + " ".join(map(describe, value)) + "]"
+    if not isinstance(value, torch.Tensor):
+        return str(value)
+    strides = "" if value.is_contiguous() else "/" + ",".join(map(str, value.stride()))
+    return f"{str(value.dtype)[6:]}[{'x'.join(map(str, value.shape))}{strides}]"
+
+
+def show(events):
+    return " ".join(f"{'+' if kind == 'alloc' else '-'}{at}:{size}" for kind, at, size in events)
+
+
+class Oracle(memory_oracle.Oracle):
+    REPORT = "format=events"
+
+    def __init__(self, arguments, folder):
+        super().__init__(arguments, folder)
+        self.figures = memory_oracle.Oracle(arguments, folder)
+
+    @staticmethod
+    def read_report(report, alive, lines):
+        said = {line: Predicted() for line in lines}
+        for event in report["events"]:
+            if mine := said.get(get_line(event)):
+                mine.add(event)
+        return {i: said[line] for i, line in zip(alive, lines, strict=True)}
+
+    def predict(self, cases, batch, threads):
+        said = super().predict(cases, batch, threads)
+        # A call without events may be one of which nothing is known.
+        for index, figure in self.figures.predict(cases, batch, threads).items():
+            if index in said and figure.reasons:
+                said[index].exact = False
+        return said
+
+    def compare(self, case, batch, threads, said):
+        counts = self.counts[case.op]
+        try:
+            events, text = record(self.counter, case, batch, self.arguments.grad)
+        except rule_oracle.ERRORS:
+            counts["raises"] += 1
+            return
+        counts["calls"] += 1
+        if threads > 1:
+            # Which thread allocates first is chance.
+            same = sorted(e[::2] for e in said.events) == sorted(e[::2] for e in events)
+        else:
+            same = said.events == events
+        kind = "equal" if same else "WRONG" if said.exact else "lumps"
+        counts[kind] += 1
+        if kind == "equal":
+            return
+        line = (
+            f"{kind}: {case.op}: B={batch} T={threads}: "
+            f"{case.body[-1].replace('torch.ops.aten.', '')} with {text}\n"
+            f"    said     {show(said.events)}\n    measured {show(events)}"
+        )
+        if kind == "WRONG":
+            self.problems.append(line)
+        elif self.arguments.verbose:
+            print(line)
+
+    def print(self, ops):
+        itemized = [op for op in ops if self.counts[op]["calls"]]
+        rest = [op for op in itemized if self.counts[op]["equal"] < self.counts[op]["calls"]]
+        if self.arguments.verbose:
+            print(f"{'operator':50}" + "".join(f"{n:>9}" for n in COLUMNS))
+        for op in ops if self.arguments.verbose else ():
+            print(f"{op:50}" + "".join(f"{self.counts[op][name]:9}" for name in COLUMNS))
+        total = sum((self.counts[op] for op in ops), collections.Counter())
+        print(f"{'total':50}" + "".join(f"{total[name]:9}" for name in COLUMNS))
+        shown = collections.Counter()
+        for problem in self.problems:
+            op = problem.split(": ")[1]
+            shown[op] += 1
+            if shown[op] <= 2 or self.arguments.verbose:
+                print(problem)
+        share = 1 - len(rest) / max(len(itemized), 1)
+        if rest:
+            print("not itemized: " + " ".join(rest))
+        print(
+            f"{len(itemized)} operators compared, {len(itemized) - len(rest)} itemized "
+            f"({100 * share:.1f} %), {total['WRONG']} calls WRONG"
+        )
+        return share
+
+
+def read_most_used(count):
+    lines = (HERE / "most_used.txt").read_text().splitlines()
+    return [line.split()[0] for line in lines if line and not line.startswith("#")][:count]
+
+
+def main():
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("--counter", required=True)
+    parser.add_argument("--koila-opt", default="koila-opt")
+    parser.add_argument("--legal", type=int, default=8)
+    parser.add_argument("--batches", type=numbers, default=[7, 1])
+    parser.add_argument("--threads", type=numbers, default=[1])
+    parser.add_argument("--group", type=int, default=400)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--only", default="", help="schemas by regex")
+    parser.add_argument("--most-used", type=int)
+    parser.add_argument("--dtype")
+    parser.add_argument("--most", type=int, default=6)
+    parser.add_argument("--grad", action="store_true")
+    parser.add_argument("--least", type=float, default=0)
+    parser.add_argument("--verbose", action="store_true")
+    arguments = parser.parse_args()
+    warnings.simplefilter("ignore")
+    torch._C._jit_set_profiling_mode(False)
+    # What is collected while the next call is measured would count.
+    gc.disable()
+    with tempfile.TemporaryDirectory() as folder, torch.set_grad_enabled(arguments.grad):
+        oracle = Oracle(arguments, folder)
+        ops = [op for op in oracle.generators if re.search(arguments.only, op)]
+        if arguments.most_used:
+            used = read_most_used(arguments.most_used)
+            ops = [op for op in used if op in oracle.generators]
+        if not ops:
+            sys.exit("no schema matches")
+        oracle.run(ops)
+        share = oracle.print(ops)
+    sys.exit(1 if oracle.problems or share < arguments.least else 0)
+
+
+if __name__ == "__main__":
+    main()
