@@ -379,11 +379,14 @@ PeakMemoryAnalysis::Impl::BackwardSimulation::listFreed(
     ArrayRef<std::optional<Gradient>> arrived) const {
   SmallVector<const Storage *> freed;
   for (const std::optional<Gradient> &gradient : arrived)
-    if (gradient && bytes[tensors[gradient->tensor].bytes].entry)
-      freed.push_back(bytes[tensors[gradient->tensor].bytes].entry);
+    if (gradient && isLast(*gradient))
+      if (const Storage *entry = bytes[tensors[gradient->tensor].bytes].entry)
+        freed.push_back(entry);
   if (record.kept)
     freed.push_back(record.kept);
-  llvm::append_range(freed, record.saved);
+  for (const Storage *entry : record.saved)
+    if (run.savedBy.lookup(entry) == 1 && run.onlySaved.contains(entry))
+      freed.push_back(entry);
   return freed;
 }
 
@@ -541,11 +544,7 @@ void PeakMemoryAnalysis::Impl::BackwardSimulation::runNode(size_t index) {
   note(op, rule.getPeak());
   if (run.stopped)
     return;
-  __int128 without = run.liveBytes;
   auto outputs = makeOutputs(run.records[index], rule, arrived);
-  // A rule that only bounds what it holds may forget what it makes.
-  if (run.liveBytes > without + rule.getPeak())
-    note(op, 0);
   if (run.log)
     impl.logKernel(op, rule.getTrace(), rule.getPeak(), run,
                    listFreed(run.records[index], arrived));

@@ -44,8 +44,8 @@ private:
   std::vector<size_t> findReachable(size_t last);
   /// For each operand the bytes that only this record keeps.
   llvm::SmallVector<int64_t> getSavedBytes(const Run::Record &record) const;
-  /// What a node may free before it ends: gradients that have arrived, and what
-  /// it has saved.
+  /// What goes with a node, which may free it before it ends: gradients that
+  /// have arrived, and what it has saved, where nothing else has them.
   llvm::SmallVector<const Storage *>
   listFreed(const Run::Record &record,
             llvm::ArrayRef<std::optional<Gradient>> arrived) const;

@@ -188,9 +188,13 @@ void EventLog::finishKernel(const AllocationTrace &trace, int64_t most,
                             bool isExact, ArrayRef<const Storage *> outside) {
   isWaiting = false;
   __int128 before = live, peakBefore = std::exchange(peak, live);
-  if (!write(trace, most, isExact, outside))
+  if (!write(trace, most, isExact, outside)) {
+    // What goes with the kernel may go before its results are there.
+    for (const Storage *entry : outside)
+      release(entry);
     for (const Waiting &result : waiting)
       blocks[result.entry].push_back(allocate(result.bytes, false));
+  }
   waiting.clear();
   // What is held without being told.
   if (peak < before + most)
