@@ -28,11 +28,9 @@ void KernelLibrary::insert(TypeID id, StringRef operation,
 }
 
 KernelModel KernelLibrary::find(TypeID id) const {
-  KernelModel row;
-  for (const KernelLibrary *library = this; library; library = library->base)
-    if (auto found = library->models.find(id); found != library->models.end())
-      (void)complete(row, found->second);
-  return row;
+  return {findMember<&KernelModel::forward>(id),
+          findMember<&KernelModel::saved>(id),
+          findMember<&KernelModel::backward>(id)};
 }
 
 SmallVector<StringRef>
@@ -46,10 +44,8 @@ KernelLibrary::findMissing(ArrayRef<RegisteredOperationName> operations) const {
   return missing;
 }
 
-static KernelModel lookUp(const KernelLibrary &library, Operation *op) {
-  auto info = op->getRegisteredInfo();
-  return info ? library.find(info->getTypeID()) : KernelModel();
-}
+/// Of no operation that is registered for one that is not.
+static TypeID getID(Operation *op) { return op->getName().getTypeID(); }
 
 /// That nothing is known of `op`.
 static std::string getMissing(const KernelLibrary &library, Operation *op) {
@@ -60,7 +56,7 @@ static std::string getMissing(const KernelLibrary &library, Operation *op) {
 
 void KernelLibrary::describeForward(WorkspaceRule &rule) const {
   Operation *op = rule.getOp();
-  if (auto forward = lookUp(*this, op).forward)
+  if (auto forward = findMember<&KernelModel::forward>(getID(op)))
     forward(rule);
   else if (auto own = dyn_cast<AllocationInterface>(op))
     own.describeWorkspace(rule);
@@ -70,7 +66,7 @@ void KernelLibrary::describeForward(WorkspaceRule &rule) const {
 
 void KernelLibrary::describeSaved(SavedRule &rule) const {
   Operation *op = rule.getOp();
-  if (auto saved = lookUp(*this, op).saved)
+  if (auto saved = findMember<&KernelModel::saved>(getID(op)))
     saved(rule);
   else if (auto own = dyn_cast<AllocationInterface>(op))
     own.describeSaved(rule);
@@ -80,7 +76,7 @@ void KernelLibrary::describeSaved(SavedRule &rule) const {
 
 void KernelLibrary::describeBackward(BackwardRule &rule) const {
   Operation *op = rule.getOp();
-  if (auto backward = lookUp(*this, op).backward)
+  if (auto backward = findMember<&KernelModel::backward>(getID(op)))
     backward(rule);
   else if (auto own = dyn_cast<AllocationInterface>(op))
     own.describeBackward(rule);

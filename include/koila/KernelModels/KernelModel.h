@@ -85,6 +85,18 @@ public:
   void describeBackward(BackwardRule &rule) const;
 
 private:
+  /// The first member of that kind of the rows of an operation; null if none
+  /// has one.
+  template <auto Member>
+  auto findMember(mlir::TypeID id) const
+      -> std::remove_reference_t<decltype(KernelModel().*Member)> {
+    for (const KernelLibrary *library = this; library; library = library->base)
+      if (auto found = library->models.find(id);
+          found != library->models.end() && found->second.*Member)
+        return found->second.*Member;
+    return nullptr;
+  }
+
   std::string name;
   const KernelLibrary *base;
   llvm::DenseMap<mlir::TypeID, KernelModel> models;

@@ -209,10 +209,13 @@ void PeakMemoryAnalysis::Impl::addDoubts(Operation &op,
 }
 
 void PeakMemoryAnalysis::Impl::checkStorage(Operation &op, Run &run) const {
+  // Only doubts come of it.
+  if (!run.detailed)
+    return;
   auto rule = dyn_cast<MemoryRuleInterface>(op);
   bool small = llvm::any_of(
       run.symbols, [](const auto &symbol) { return symbol.second < 2; });
-  if (!rule || !small || !run.detailed)
+  if (!rule || !small)
     return;
   auto symbolic = [&](Value value) { return dims.lookup(value); };
   auto concrete = [&](Value value) {

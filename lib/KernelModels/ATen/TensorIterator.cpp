@@ -181,6 +181,17 @@ static AllocationTrace traceElementwise(Operation *op, const Elementwise &kind,
   return trace;
 }
 
+/// Whether nothing is cast, so that only the result is allocated.
+static bool isOfOneType(Operation *op, const ElementwiseOperands &operands,
+                        const ConcreteTensor &result, Type computed) {
+  return (!operands.wraps || operands.numbers.empty()) &&
+         !isa<ComplexType>(computed) &&
+         (!rules::isInPlace(op) || result.elementType == computed) &&
+         llvm::all_of(operands.all, [&](const ConcreteTensor &operand) {
+           return operand.elementType == computed;
+         });
+}
+
 static void describeElementwise(WorkspaceRule &rule) {
   Operation *op = rule.getOp();
   auto elementwise = cast<ElementwiseOpInterface>(op);
@@ -194,7 +205,8 @@ static void describeElementwise(WorkspaceRule &rule) {
       kind.result, getCommonType(operands->infos, operands->numbers));
   if (!isTorchType(computed))
     return rule.setInexact("an element type is unknown");
-  rule.setTrace(traceElementwise(op, kind, *operands, *result, computed));
+  if (!isOfOneType(op, *operands, *result, computed))
+    rule.setTrace(traceElementwise(op, kind, *operands, *result, computed));
   doubtWorkspace(rule, *operands);
 }
 
