@@ -23,8 +23,6 @@ the lists are compared as sets.
 import argparse
 import collections
 import gc
-import json
-import os
 import pathlib
 import re
 import sys

@@ -5,8 +5,8 @@ Usage: event_sums.py --koila-opt PATH --programs FOLDER [--batch N] [--modes M,.
            [--tile N] [--wrong] NAME...
 
 For each program of test/corpus: the largest sum of its events is `peak_bytes`, and no
-block is freed before it is there, or twice. NAME may be the start of names. With --tile the program runs in tiles. --wrong drops one
-event, which must be seen.
+block is freed before it is there, or twice. NAME may be the start of names. With --tile
+the program runs in tiles. --wrong drops one event, which must be seen.
 """
 
 import argparse

@@ -66,8 +66,10 @@ def main():
         nodes.update(found)
         programs.update(found.keys())
     order = sorted(programs, key=lambda name: (-programs[name], -nodes[name], name))
-    text = HEAD + f"# {read} programs.\n" + "".join(
-        f"{name} {programs[name]} {nodes[name]}\n" for name in order
+    text = (
+        HEAD
+        + f"# {read} programs.\n"
+        + "".join(f"{name} {programs[name]} {nodes[name]}\n" for name in order)
     )
     output = arguments.output or ROOT / "test" / "oracle" / "most_used.txt"
     output.write_text(text)
