@@ -24,7 +24,8 @@ def read(tool, path, options):
 def main():
     tool, *paths = sys.argv[1:]
     for path in paths:
-        mode = "mode=forward-with-grad" if "requires_grad" in open(path).read() else ""
+        text = pathlib.Path(path).read_text()
+        mode = "mode=forward-with-grad" if "requires_grad" in text else ""
         report = read(tool, path, f"format=json {mode}")
         events = read(tool, path, f"format=events {mode}")["events"]
         found = check_events(events)
