@@ -5,14 +5,33 @@
 
 using namespace koila;
 
+void AllocationTrace::count(const Event &event) {
+  switch (event.kind) {
+  case Event::Kind::Allocate:
+    live += event.bytes;
+    break;
+  case Event::Kind::Free:
+  case Event::Kind::FreeOutside:
+    live -= event.bytes;
+    break;
+  case Event::Kind::Lump:
+    peak = std::max(peak, live + event.bytes);
+    break;
+  }
+  peak = std::max(peak, live);
+}
+
+void AllocationTrace::add(const Event &event) {
+  events.push_back(event);
+  count(event);
+}
+
 AllocationTrace::Block AllocationTrace::allocate(int64_t bytes) {
   if (bytes == 0)
     return {};
   Block block(blocks.size());
   blocks.push_back({bytes});
-  events.push_back({Event::Kind::Allocate, block, bytes});
-  live += bytes;
-  peak = std::max(peak, live);
+  add({Event::Kind::Allocate, block, bytes});
   return block;
 }
 
@@ -21,8 +40,7 @@ void AllocationTrace::free(Block block) {
     return;
   State &state = blocks[block.getIndex()];
   state.isLive = false;
-  events.push_back({Event::Kind::Free, block, state.bytes});
-  live -= state.bytes;
+  add({Event::Kind::Free, block, state.bytes});
 }
 
 void AllocationTrace::free(int64_t bytes) {
@@ -43,9 +61,7 @@ void AllocationTrace::free(int64_t bytes) {
         free(Block(index));
     return;
   }
-  events.push_back({Event::Kind::FreeOutside, Block(), bytes});
-  itemized = false;
-  live -= bytes;
+  add({Event::Kind::FreeOutside, Block(), bytes});
 }
 
 void AllocationTrace::freeAll() {
@@ -55,11 +71,8 @@ void AllocationTrace::freeAll() {
 }
 
 void AllocationTrace::lump(int64_t bytes) {
-  if (bytes == 0)
-    return;
-  events.push_back({Event::Kind::Lump, Block(), bytes});
-  itemized = false;
-  peak = std::max(peak, live + bytes);
+  if (bytes != 0)
+    add({Event::Kind::Lump, Block(), bytes});
 }
 
 std::optional<AllocationTrace::Block> AllocationTrace::keep(int64_t bytes) {
@@ -83,24 +96,13 @@ void AllocationTrace::keep(Block block) {
   llvm::erase_if(events, [&](const Event &event) {
     return event.kind == Event::Kind::Free && event.block == block;
   });
-  recount();
+  live = peak = 0;
+  llvm::for_each(events, [this](const Event &event) { count(event); });
 }
 
-void AllocationTrace::recount() {
-  live = peak = 0;
-  for (const Event &event : events) {
-    switch (event.kind) {
-    case Event::Kind::Allocate:
-      live += event.bytes;
-      break;
-    case Event::Kind::Free:
-    case Event::Kind::FreeOutside:
-      live -= event.bytes;
-      break;
-    case Event::Kind::Lump:
-      peak = std::max(peak, live + event.bytes);
-      break;
-    }
-    peak = std::max(peak, live);
-  }
+bool AllocationTrace::isItemized() const {
+  return llvm::none_of(events, [](const Event &event) {
+    return event.kind == Event::Kind::Lump ||
+           event.kind == Event::Kind::FreeOutside;
+  });
 }

@@ -33,8 +33,7 @@ import torch
 
 import memory_oracle
 import rule_oracle
-from memory_oracle import can_want, get_line, numbers, script_call
-from rule_oracle import make_inputs
+from memory_oracle import describe, get_line, numbers, prepare
 
 HERE = pathlib.Path(__file__).parent
 COLUMNS = ["calls", "equal", "WRONG", "lumps", "refused", "raises"]
@@ -57,26 +56,11 @@ class Predicted:
 
 def record(counter, case, batch, grad):
     """The events of one call, without those of what it was given."""
-    scope = {f"x{i}": tensor for i, tensor in enumerate(make_inputs(case, batch))}
-    if grad:
-        for tensor in scope.values():
-            tensor.requires_grad_(can_want(tensor.dtype))
-    scope.update(torch=torch, annotate=lambda kind, value: value, List=list)
-    exec("\n".join(case.body[:-1]), scope)
-    function, names = script_call(case, scope)
-    arguments = [scope[name] for name in names]
-    function(*arguments)
-    events, found = counter.record(function, arguments)
-    return events, ", ".join(map(describe, arguments)) + " -> " + ", ".join(map(describe, found))
-
-
-def describe(value):
-    if isinstance(value, (list, tuple)):
-        return "[" + " ".join(map(describe, value)) + "]"
-    if not isinstance(value, torch.Tensor):
-        return str(value)
-    strides = "" if value.is_contiguous() else "/" + ",".join(map(str, value.stride()))
-    return f"{str(value.dtype)[6:]}[{'x'.join(map(str, value.shape))}{strides}]"
+    function, given = prepare(case, batch, grad)
+    events, found = counter.record(function, list(given.values()))
+    return events, ", ".join(map(describe, given.values())) + " -> " + ", ".join(
+        map(describe, found)
+    )
 
 
 def show(events):

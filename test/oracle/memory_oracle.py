@@ -102,45 +102,51 @@ def can_want(dtype):
     return dtype.is_floating_point or dtype.is_complex
 
 
+def prepare(case, batch, grad):
+    """The scripted call, which has run once, and its arguments by name."""
+    # It reads what the statements before it prepared.
+    scope = {f"x{i}": tensor for i, tensor in enumerate(make_inputs(case, batch))}
+    if grad:
+        for tensor in scope.values():
+            tensor.requires_grad_(can_want(tensor.dtype))
+    scope.update(torch=torch, annotate=lambda kind, value: value, List=list)
+    exec("\n".join(case.body[:-1]), scope)
+    function, names = script_call(case, scope)
+    function(*(scope[name] for name in names))
+    return function, {name: scope[name] for name in names}
+
+
+def describe(value):
+    """Type, dims and strides of a tensor, or of those in a list."""
+    if isinstance(value, (list, tuple)):
+        return "[" + " ".join(map(describe, value)) + "]"
+    if not isinstance(value, torch.Tensor):
+        return str(value)
+    dims = "x".join(map(str, value.shape))
+    strides = "" if value.is_contiguous() else "/" + ",".join(map(str, value.stride()))
+    return f"{str(value.dtype)[6:]}[{dims}{strides}]"
+
+
 class Measured:
     """What one call did: the bytes it kept, those of its new results, and
     those beyond the results at the worst moment."""
 
     def __init__(self, counter, case, batch, grad):
-        # The scripted call reads what the statements before it prepared.
-        scope = {f"x{i}": tensor for i, tensor in enumerate(make_inputs(case, batch))}
-        if grad:
-            for tensor in scope.values():
-                tensor.requires_grad_(can_want(tensor.dtype))
-        scope.update(torch=torch, annotate=lambda kind, value: value, List=list)
-        exec("\n".join(case.body[:-1]), scope)
-        function, names = script_call(case, scope)
-        arguments = [scope[name] for name in names]
-        function(*arguments)
+        function, given = prepare(case, batch, grad)
+        arguments = list(given.values())
         self.transient = 0
         for _ in range(2):
             peak, self.kept, found = counter.measure(function, arguments)
-            self.results = new_bytes(found, {n: scope[n] for n in names})
+            self.results = new_bytes(found, given)
             self.transient = max(self.transient, peak - self.kept)
-        self.operands = [(n, scope[n]) for n in names]
+        self.operands = given
         self.found = found
 
     def describe(self):
-        def text(tensor):
-            if not isinstance(tensor, torch.Tensor):
-                return (
-                    "[" + " ".join(map(text, tensor)) + "]"
-                    if isinstance(tensor, (list, tuple))
-                    else str(tensor)
-                )
-            dims = "x".join(map(str, tensor.shape))
-            strides = "" if tensor.is_contiguous() else "/" + ",".join(map(str, tensor.stride()))
-            return f"{str(tensor.dtype)[6:]}[{dims}{strides}]"
-
         return (
-            ", ".join(f"{n}={text(t)}" for n, t in self.operands)
+            ", ".join(f"{name}={describe(value)}" for name, value in self.operands.items())
             + " -> "
-            + ", ".join(map(text, self.found))
+            + ", ".join(map(describe, self.found))
         )
 
 

@@ -83,14 +83,15 @@ public:
   bool isKept(Block block) const { return blocks[block.getIndex()].isKept; }
   size_t getNumBlocks() const { return blocks.size(); }
   /// Whether each event is one of the allocator.
-  bool isItemized() const { return itemized; }
+  bool isItemized() const;
 
 private:
   static int64_t narrow(__int128 bytes) {
     constexpr __int128 kMost = std::numeric_limits<int64_t>::max();
     return static_cast<int64_t>(std::min(bytes, kMost));
   }
-  void recount();
+  void add(const Event &event);
+  void count(const Event &event);
 
   struct State {
     int64_t bytes;
@@ -98,7 +99,6 @@ private:
   };
   llvm::SmallVector<Event, 6> events;
   llvm::SmallVector<State, 4> blocks;
-  bool itemized = true;
   /// Wide: a sum of sizes that each fit may not.
   __int128 live = 0, peak = 0;
 };

@@ -654,12 +654,12 @@ PeakMemoryAnalysis::listEvents(std::string &missing,
   missing = run.missing;
   if (!missing.empty())
     return std::nullopt;
-  // Doubts of a report that are of no single operation are of all events.
-  auto isDoubtful = [](const auto &entry) {
-    return entry.second.getTrust() != Trust::Exact;
-  };
-  if (report(symbols).inexact.size() >
-      static_cast<size_t>(llvm::count_if(run.doubts, isDoubtful)))
+  // Doubts that are of no single operation are of all events.
+  PeakReport doubts;
+  at.fillBatch(run, doubts);
+  at.fillCallDoubts(run, doubts);
+  at.fillHandedOn(run, doubts);
+  if (!doubts.inexact.empty())
     log.doubtFrom(0);
   llvm::DenseMap<Operation *, std::pair<std::string, SourcePlace>> known;
   std::vector<MemoryEvent> events;
@@ -707,14 +707,7 @@ PeakMemoryAnalysis::report(const llvm::StringMap<int64_t> &symbols) const {
   report.torch = at.options.torch;
   Impl::Run run = at.start(symbols);
   run.detailed = true;
-  if (at.module) {
-    report.anyExecutor = at.module->hasAttr(kTrainStepAttr);
-    report.batchSymbol = at.batchSymbol;
-    auto value = run.symbols.find(
-        DimSymbol::get(at.function->getContext(), report.batchSymbol));
-    if (value != run.symbols.end())
-      report.batchValue = value->second;
-  }
+  at.fillBatch(run, report);
   at.execute(run);
   at.fillBytes(run, report);
   // Also what only the size of an argument depends on.
@@ -723,53 +716,7 @@ PeakMemoryAnalysis::report(const llvm::StringMap<int64_t> &symbols) const {
   if (!run.missing.empty())
     return report;
   report.peakBytes = run.peakBytes;
-  if (auto why = at.function->getAttrOfType<StringAttr>(kLifetimesAttr))
-    report.inexact.push_back({at.function->getName().getStringRef().str(),
-                              getSourcePlace(at.function->getLoc()), why.str(),
-                              false});
-  auto tiled =
-      at.function->getAttrOfType<DictionaryAttr>(KoilaDialect::kTiledAttr);
-  auto record = tiled ? tiled.getAs<IntegerAttr>("least_batch") : IntegerAttr();
-  int64_t least = record ? record.getInt() : 1;
-  if (tiled && report.batchValue && *report.batchValue < least)
-    report.inexact.push_back(
-        {at.function->getName().getStringRef().str(),
-         getSourcePlace(at.function->getLoc()),
-         "a batch below " + std::to_string(least) +
-             " runs the untiled program; this is the peak of the tiled one",
-         false});
-  if (at.replaced)
-    report.inexact.push_back(
-        {getOperatorName(*at.replaced), getSourcePlace(at.replaced->getLoc()),
-         isa<AttrSetOp>(at.replaced)
-             ? "what the attribute held before the call goes, which is not "
-               "taken off"
-             : "what the list or dict held before the call may go, which is "
-               "not taken off",
-         true});
-  if (at.unsteady)
-    report.inexact.push_back(
-        {getOperatorName(*at.unsteady), getSourcePlace(at.unsteady->getLoc()),
-         "no upper bound: the attribute may hold more after each call; this is "
-         "the figure of the first call, on what the file has",
-         false});
-  if (at.late)
-    report.inexact.push_back(
-        {getOperatorName(*at.late), getSourcePlace(at.late->getLoc()),
-         "no upper bound: the second call does not find yet what later ones "
-         "find in the attribute; this is the figure of those",
-         false});
-  if (at.forked)
-    report.inexact.push_back({getOperatorName(*at.forked),
-                              getSourcePlace(at.forked->getLoc()),
-                              "data decide which way a call goes; the one that "
-                              "needs most is counted",
-                              true});
-  if (!at.recordingDoubt.empty())
-    report.inexact.push_back({at.function->getName().getStringRef().str(),
-                              getSourcePlace(at.function->getLoc()),
-                              at.recordingDoubt.str(), false});
-  at.checkArguments(run, report);
+  at.fillCallDoubts(run, report);
   at.fillPlaces(run, report);
   at.fillSpans(run, report);
   at.fillLive(symbols, run.peakEvent, report);

@@ -380,6 +380,12 @@ struct PeakMemoryAnalysis::Impl {
                          Run &run) const;
 
   // Of a report.
+  /// The batch, and which executors the figures are for.
+  void fillBatch(const Run &run, PeakReport &report) const;
+  /// What makes the figure of the whole call doubtful.
+  void fillCallDoubts(Run &run, PeakReport &report) const;
+  /// Which storages branches and loops hand on.
+  void fillHandedOn(const Run &run, PeakReport &report) const;
   /// Says where an argument cannot have the extents that the symbols give.
   void checkArguments(Run &run, PeakReport &report) const;
   LiveTensor describe(const Storage &entry, int64_t bytes, Run &run) const;

@@ -1,5 +1,4 @@
-//===- AttentionModels.cpp - Kernel models of attention and recurrent layers
-//===//
+//===- AttentionModels.cpp - Kernel models of attention, recurrent layers -===//
 
 #include "../BackwardRules.h"
 #include "../Models.h"

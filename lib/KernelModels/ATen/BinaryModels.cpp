@@ -1,5 +1,4 @@
-//===- BinaryModels.cpp - Kernel models of operators of tensors that broadcast
-//===//
+//===- BinaryModels.cpp - Kernel models of tensors that broadcast ---------===//
 
 #include "../BackwardRules.h"
 #include "../Models.h"

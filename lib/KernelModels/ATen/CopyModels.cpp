@@ -1,4 +1,4 @@
-//===- CopyModels.cpp - Kernel models of copies and casts --------------===//
+//===- CopyModels.cpp - Kernel models of copies and casts -----------------===//
 
 #include "../BackwardRules.h"
 #include "../Models.h"

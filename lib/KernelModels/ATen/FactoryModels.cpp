@@ -1,4 +1,4 @@
-//===- FactoryModels.cpp - Kernel models of new tensors ----------------===//
+//===- FactoryModels.cpp - Kernel models of new tensors -------------------===//
 
 #include "../BackwardRules.h"
 #include "../Models.h"

@@ -1,4 +1,4 @@
-//===- IndexModels.cpp - Kernel models of indexing, joining and padding ===//
+//===- IndexModels.cpp - Kernel models of indexing, joining and padding ---===//
 
 #include "../BackwardRules.h"
 #include "../Models.h"

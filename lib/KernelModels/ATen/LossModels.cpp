@@ -1,4 +1,4 @@
-//===- LossModels.cpp - Kernel models of losses ------------------------===//
+//===- LossModels.cpp - Kernel models of losses ---------------------------===//
 
 #include "../BackwardRules.h"
 #include "../Models.h"

@@ -1,4 +1,4 @@
-//===- MatmulModels.cpp - Kernel models of products with matrices ------===//
+//===- MatmulModels.cpp - Kernel models of products with matrices ---------===//
 
 #include "../BackwardRules.h"
 #include "../Models.h"

@@ -1,5 +1,4 @@
-//===- NormModels.cpp - Kernel models of normalisations, softmax and dropout
-//===//
+//===- NormModels.cpp - Kernel models of norms, softmax, dropout ----------===//
 
 #include "../BackwardRules.h"
 #include "../Models.h"

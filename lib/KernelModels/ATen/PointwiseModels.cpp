@@ -1,4 +1,4 @@
-//===- PointwiseModels.cpp - Kernel models of operators of one tensor --===//
+//===- PointwiseModels.cpp - Kernel models of operators of one tensor -----===//
 
 #include "../BackwardRules.h"
 #include "../Models.h"

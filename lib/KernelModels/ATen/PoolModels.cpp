@@ -1,4 +1,4 @@
-//===- PoolModels.cpp - Kernel models of pooling -----------------------===//
+//===- PoolModels.cpp - Kernel models of pooling --------------------------===//
 
 #include "../BackwardRules.h"
 #include "../Models.h"

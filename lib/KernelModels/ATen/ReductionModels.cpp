@@ -1,4 +1,4 @@
-//===- ReductionModels.cpp - Kernel models of reductions ---------------===//
+//===- ReductionModels.cpp - Kernel models of reductions ------------------===//
 
 #include "../BackwardRules.h"
 #include "../Models.h"

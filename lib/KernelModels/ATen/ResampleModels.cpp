@@ -1,4 +1,4 @@
-//===- ResampleModels.cpp - Kernel models of up- and downsampling ------===//
+//===- ResampleModels.cpp - Kernel models of up- and downsampling ---------===//
 
 #include "../BackwardRules.h"
 #include "../Models.h"

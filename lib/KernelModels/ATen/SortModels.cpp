@@ -1,4 +1,4 @@
-//===- SortModels.cpp - Kernel models of sorting and searching ---------===//
+//===- SortModels.cpp - Kernel models of sorting and searching ------------===//
 
 #include "../BackwardRules.h"
 #include "../Models.h"

@@ -1,4 +1,4 @@
-//===- SpectralModels.cpp - Kernel models of Fourier transforms --------===//
+//===- SpectralModels.cpp - Kernel models of Fourier transforms -----------===//
 
 #include "../BackwardRules.h"
 #include "../Models.h"

@@ -186,12 +186,15 @@ ConcreteTensor kernels::unsqueeze(ConcreteTensor tensor, int64_t dim) {
 static constexpr int64_t kNumberBytes = 8;
 
 int64_t kernels::getIntegerBytes(Type computed) {
-  return kNumberBytes +
-         (computed.isInteger(64) ? 0 : getElementBytes(computed));
+  AllocationTrace trace;
+  allocateInteger(trace, computed);
+  return trace.getPeak();
 }
 
 int64_t kernels::getFloatBytes(Type computed) {
-  return kNumberBytes + (computed.isF64() ? 0 : getElementBytes(computed));
+  AllocationTrace trace;
+  allocateFloat(trace, computed);
+  return trace.getPeak();
 }
 
 ConcreteTensor kernels::getNumber(Type type) { return {{}, type}; }

@@ -1,4 +1,4 @@
-//===- ViewModels.cpp - Kernel models of views -------------------------===//
+//===- ViewModels.cpp - Kernel models of views ----------------------------===//
 
 #include "../BackwardRules.h"
 #include "../Models.h"

@@ -1,4 +1,4 @@
-//===- ConvolutionModels.cpp - Kernel models of convolutions -----------===//
+//===- ConvolutionModels.cpp - Kernel models of convolutions --------------===//
 
 #include "../BackwardRules.h"
 #include "../Models.h"

@@ -2,6 +2,8 @@
 
 #include "../PeakMemoryImpl.h"
 #include "koila/Analysis/AttributeState.h"
+#include "koila/Dialect/Koila/IR/LossOps.h"
+#include "koila/Dialect/Koila/IR/ObjectOps.h"
 #include "llvm/ADT/StringSet.h"
 
 using namespace mlir;
@@ -44,6 +46,11 @@ void PeakMemoryAnalysis::Impl::fillPlaces(Run &run, PeakReport &report) const {
       report.inexact.push_back({getOperatorName(*op),
                                 getSourcePlace(op->getLoc()), doubt->reason,
                                 doubt->trust == Trust::UpperBound});
+  fillHandedOn(run, report);
+}
+
+void PeakMemoryAnalysis::Impl::fillHandedOn(const Run &run,
+                                            PeakReport &report) const {
   for (auto [entry, how] : handedOnStorages) {
     if (how == HandedOn::Once)
       continue;
@@ -60,6 +67,69 @@ void PeakMemoryAnalysis::Impl::fillPlaces(Run &run, PeakReport &report) const {
     report.inexact.push_back(
         {getOperatorName(*op), getSourcePlace(op->getLoc()), reason, isBound});
   }
+}
+
+void PeakMemoryAnalysis::Impl::fillBatch(const Run &run,
+                                         PeakReport &report) const {
+  if (!module)
+    return;
+  report.anyExecutor = module->hasAttr(kTrainStepAttr);
+  report.batchSymbol = batchSymbol;
+  auto value =
+      run.symbols.find(DimSymbol::get(function->getContext(), batchSymbol));
+  if (value != run.symbols.end())
+    report.batchValue = value->second;
+}
+
+void PeakMemoryAnalysis::Impl::fillCallDoubts(Run &run,
+                                              PeakReport &report) const {
+  if (auto why = function->getAttrOfType<StringAttr>(kLifetimesAttr))
+    report.inexact.push_back({function->getName().getStringRef().str(),
+                              getSourcePlace(function->getLoc()), why.str(),
+                              false});
+  auto tiled =
+      function->getAttrOfType<DictionaryAttr>(KoilaDialect::kTiledAttr);
+  auto record = tiled ? tiled.getAs<IntegerAttr>("least_batch") : IntegerAttr();
+  int64_t least = record ? record.getInt() : 1;
+  if (tiled && report.batchValue && *report.batchValue < least)
+    report.inexact.push_back(
+        {function->getName().getStringRef().str(),
+         getSourcePlace(function->getLoc()),
+         "a batch below " + std::to_string(least) +
+             " runs the untiled program; this is the peak of the tiled one",
+         false});
+  if (replaced)
+    report.inexact.push_back(
+        {getOperatorName(*replaced), getSourcePlace(replaced->getLoc()),
+         isa<AttrSetOp>(replaced)
+             ? "what the attribute held before the call goes, which is not "
+               "taken off"
+             : "what the list or dict held before the call may go, which is "
+               "not taken off",
+         true});
+  if (unsteady)
+    report.inexact.push_back(
+        {getOperatorName(*unsteady), getSourcePlace(unsteady->getLoc()),
+         "no upper bound: the attribute may hold more after each call; this is "
+         "the figure of the first call, on what the file has",
+         false});
+  if (late)
+    report.inexact.push_back(
+        {getOperatorName(*late), getSourcePlace(late->getLoc()),
+         "no upper bound: the second call does not find yet what later ones "
+         "find in the attribute; this is the figure of those",
+         false});
+  if (forked)
+    report.inexact.push_back({getOperatorName(*forked),
+                              getSourcePlace(forked->getLoc()),
+                              "data decide which way a call goes; the one that "
+                              "needs most is counted",
+                              true});
+  if (!recordingDoubt.empty())
+    report.inexact.push_back({function->getName().getStringRef().str(),
+                              getSourcePlace(function->getLoc()),
+                              recordingDoubt.str(), false});
+  checkArguments(run, report);
 }
 
 void PeakMemoryAnalysis::Impl::checkArguments(Run &run,
