@@ -192,11 +192,24 @@ static bool isOfOneType(Operation *op, const ElementwiseOperands &operands,
          });
 }
 
+/// Whether the types in the IR say that nothing is cast: all tensors are of one
+/// type of floating point. Most calls are such, and need no extents.
+static bool isOfOneTypeInIR(Operation *op) {
+  Type element = getElementTypeOrSelf(op->getResult(0));
+  return isa<FloatType>(element) &&
+         llvm::all_of(op->getOperands(), [&](Value value) {
+           auto tensor = dyn_cast<RankedTensorType>(value.getType());
+           return tensor && tensor.getElementType() == element;
+         });
+}
+
 static void describeElementwise(WorkspaceRule &rule) {
   Operation *op = rule.getOp();
   auto elementwise = cast<ElementwiseOpInterface>(op);
   const Elementwise kind = elementwise.getElementwise();
   bool wraps = elementwise.wrapsNumbers();
+  if ((!wraps || kind.numbers.empty()) && isOfOneTypeInIR(op))
+    return;
   auto operands = collectOperands(rule, kind, wraps);
   auto result = rule.tensor(op->getResult(0));
   if (!operands || !result)
