@@ -16,36 +16,40 @@ using namespace mlir;
 using namespace koila;
 using namespace koila::kernels;
 using namespace koila::spectral;
+using TraceBlock = AllocationTrace::Block;
 
 //===----------------------------------------------------------------------===//
 // stft
 //===----------------------------------------------------------------------===//
 
 /// Half a window on both sides of `signal`, which is a row for each sample.
-static void pad(WorkspaceRule &rule, AllocationTrace &trace, Signal &signal,
-                int64_t points, StringRef mode) {
-  if (mode != "reflect" && mode != "constant")
-    return rule.setInexact("padding of stft in another mode");
+static TraceBlock pad(WorkspaceRule &rule, AllocationTrace &trace,
+                      Signal &signal, int64_t points, StringRef mode) {
+  if (mode != "reflect" && mode != "constant") {
+    rule.setInexact("padding of stft in another mode");
+    return {};
+  }
   Signal padded = spectral::makeContiguous(
       {signal.dims[0], signal.dims[1] + points / 2 * 2}, signal.elementType);
-  trace.allocate(padded.numBytes());
+  TraceBlock block = trace.allocate(padded.numBytes());
   if (mode == "reflect")
     trace.allocateTemporary(getCopyBytes(signal));
   signal = padded;
+  return block;
 }
 
 /// What is left of the signal is freed at the end. `saved` is told what
 /// autograd keeps, if it is there.
 static void runStft(WorkspaceRule &rule, AllocationTrace &trace, Signal signal,
-                    int64_t padded, int64_t points, int64_t hop, int64_t window,
-                    bool onesided, SavedRule *saved) {
+                    TraceBlock padded, int64_t points, int64_t hop,
+                    int64_t window, bool onesided, SavedRule *saved) {
   int64_t samples = signal.dims[0];
   int64_t frames = (signal.dims[1] - points) / hop + 1;
   auto strides = *signal.strides;
   Signal windows = signal;
   windows.dims = {samples, frames, points};
   windows.strides = {strides[0], hop * strides[1], strides[1]};
-  int64_t held = padded;
+  TraceBlock filled, products;
   if (window >= 0) {
     // Products with the window. Frames that start one element after the other
     // are as fast as elements, and then the shorter dim is the slower one.
@@ -53,15 +57,20 @@ static void runStft(WorkspaceRule &rule, AllocationTrace &trace, Signal signal,
     windows =
         swaps ? spectral::makeDense(windows.dims, signal.elementType, {0, 2, 1})
               : spectral::makeContiguous(windows.dims, signal.elementType);
-    trace.allocate(window + windows.numBytes());
+    filled = trace.allocate(window);
+    products = trace.allocate(windows.numBytes());
     trace.free(padded);
-    held = window + windows.numBytes();
-    if (saved)
-      saved->keep(held);
   }
   transformReal(trace, windows, {2}, onesided);
-  trace.free(held);
+  if (window < 0)
+    trace.free(padded);
+  trace.free(filled);
+  trace.free(products);
   rule.setTrace(std::move(trace));
+  if (saved) {
+    saved->keep(filled);
+    saved->keep(products);
+  }
 }
 
 template <typename OpT>
@@ -89,10 +98,9 @@ static void describeStft(WorkspaceRule &rule, OpT op, bool center,
                             signal->dims[1] * (*signal->strides)[0]);
   }
   AllocationTrace trace;
-  int64_t padded = 0;
+  TraceBlock padded;
   if (center) {
-    pad(rule, trace, *signal, points, mode);
-    padded = signal->numBytes();
+    padded = pad(rule, trace, *signal, points, mode);
   } else if (!signal->contiguous) {
     return rule.setInexact("frames of a strided signal");
   }
@@ -127,41 +135,54 @@ struct Synthesis {
 } // namespace
 
 /// torch.unfold_backward: the sums, and while frames overlap, their places.
-static void addFrames(AllocationTrace &trace, const Synthesis &s,
-                      int64_t rows) {
+static TraceBlock addFrames(AllocationTrace &trace, const Synthesis &s,
+                            int64_t rows) {
   constexpr int64_t kIndexBytes = 8;
-  trace.allocate(rows * s.total * s.size);
+  TraceBlock sums = trace.allocate(rows * s.total * s.size);
   if (s.hop < s.points)
     trace.allocateTemporary(s.total * kIndexBytes);
+  return sums;
 }
 
-/// Frames by the window, added up, over the added squares of the window.
+/// Frames, which are in `transformed`, by the window, added up, over the added
+/// squares of the window.
 static void runIstft(WorkspaceRule &rule, AllocationTrace &trace,
-                     const Synthesis &s, Type type, int64_t window,
-                     bool isRecorded) {
-  trace.allocate(s.getFrameBytes());
-  addFrames(trace, s, s.samples);
-  trace.allocate(s.points * s.size);
+                     const Synthesis &s, Type type, TraceBlock window,
+                     TraceBlock transformed, bool isRecorded,
+                     SavedRule *saved) {
+  TraceBlock products = trace.allocate(s.getFrameBytes());
+  TraceBlock sums = addFrames(trace, s, s.samples);
+  TraceBlock squares = trace.allocate(s.points * s.size);
   // Autograd keeps the window.
   if (!isRecorded)
     trace.free(window);
-  addFrames(trace, s, 1);
+  TraceBlock weights = addFrames(trace, s, 1);
   // Whether the least of the squares is near zero; the bool lives on.
-  trace.allocate(s.getKept() * s.size + s.size);
-  trace.allocateTemporary(getFloatBytes(type) + 1);
-  trace.free(s.getKept() * s.size + s.size);
-  trace.allocate(1);
+  TraceBlock magnitudes = trace.allocate(s.getKept() * s.size);
+  TraceBlock least = trace.allocate(s.size);
+  // What it is compared with is a number of float64, which is cast.
+  TraceBlock number = trace.allocate(sizeof(double));
+  TraceBlock bound = trace.allocate(type.isF64() ? 0 : s.size);
+  TraceBlock isNear = trace.allocate(1);
+  for (TraceBlock block : {number, bound, least, magnitudes})
+    trace.free(block);
   trace.allocateTemporary(1);
   int64_t kept = s.samples * s.getKept() * s.size;
-  trace.allocate(kept);
-  trace.free(s.samples * s.total * s.size);
+  TraceBlock result = trace.allocate(kept);
+  trace.free(sums);
   if (s.end > s.total) {
     trace.allocate(s.samples * (s.end - s.start) * s.size);
-    trace.free(kept);
+    trace.free(result);
   }
-  trace.free(1 + s.total * s.size + s.points * s.size + 2 * s.getFrameBytes() +
-             (isRecorded ? window : 0));
+  for (TraceBlock block : {isNear, weights, products, squares, transformed})
+    trace.free(block);
+  if (isRecorded)
+    trace.free(window);
   rule.setTrace(std::move(trace));
+  if (saved) {
+    saved->keep(window);
+    saved->keep(weights);
+  }
 }
 
 /// The spectra of all frames, as [samples, frames, frequencies].
@@ -210,7 +231,9 @@ static std::optional<Synthesis> getSynthesis(WorkspaceRule &rule, IstftOp op) {
   return s;
 }
 
-static void describeIstft(WorkspaceRule &rule, IstftOp op) {
+/// `saved` is told what autograd keeps, if it is there.
+static void describeIstft(WorkspaceRule &rule, IstftOp op,
+                          SavedRule *saved = nullptr) {
   auto synthesis = getSynthesis(rule, op);
   if (!synthesis)
     return;
@@ -221,15 +244,17 @@ static void describeIstft(WorkspaceRule &rule, IstftOp op) {
   int64_t width = op.getWinLength().value_or(s.points);
   AllocationTrace trace;
   // Ones where no window is given, which is filled up to a frame.
-  int64_t window = frame ? 0 : width * s.size;
-  trace.allocate(window);
+  TraceBlock window = trace.allocate(frame ? 0 : width * s.size);
   if (width != s.points) {
-    trace.allocate(s.points * s.size);
+    TraceBlock filled = trace.allocate(s.points * s.size);
     trace.free(window);
-    window = s.points * s.size;
+    window = filled;
   }
+  // Of one dim: the result is the next block.
+  TraceBlock transformed(trace.getNumBlocks());
   transformToReal(trace, *spectra, {2}, s.points);
-  runIstft(rule, trace, s, type, window, rule.wantsGradient(op.getSelf()));
+  runIstft(rule, trace, s, type, window, transformed,
+           rule.wantsGradient(op.getSelf()), saved);
 }
 
 //===----------------------------------------------------------------------===//
@@ -251,9 +276,7 @@ static void saveIstft(SavedRule &rule, IstftOp op) {
     return rule.setInexact("the gradient of a window");
   if (isWhole(op, *s))
     rule.save(op.getWindow());
-  else
-    rule.keep(s->points * s->size);
-  rule.keep(s->total * s->size);
+  describeIstft(rule, op, &rule);
 }
 
 void rules::describeStftSaved(SavedRule &rule) {

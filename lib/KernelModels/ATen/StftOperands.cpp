@@ -149,7 +149,11 @@ static Signal execute(AllocationTrace &trace, const Signal &signal,
     return (*signal.strides)[lhs] > (*signal.strides)[rhs];
   });
   ArrayRef<int64_t> batch(order.begin(), end);
-  bool copies = !isOneDim(signal, batch);
+  // One that is expanded is copied, too (measured).
+  bool isExpanded = llvm::any_of(order, [&](int64_t dim) {
+    return signal.dims[dim] > 1 && (*signal.strides)[dim] == 0;
+  });
+  bool copies = isExpanded || !isOneDim(signal, batch);
   llvm::copy(dims, end);
   Signal result = spectral::makeDense(extents, type, order);
   trace.allocate(result.numBytes());
