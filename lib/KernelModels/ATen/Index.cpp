@@ -203,7 +203,7 @@ struct IndexBlocks {
     for (int64_t index = 0; index < casts; ++index)
       made.push_back(trace.allocate(cast));
     trace.allocate(result);
-    for (AllocationTrace::Block block : made)
+    for (AllocationTrace::Block block : llvm::reverse(made))
       trace.free(block);
     rule.setTrace(std::move(trace), result);
   }
