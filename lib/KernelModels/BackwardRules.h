@@ -22,7 +22,6 @@ struct ConvolutionKind;
 void describeBackward(BackwardRule &rule);
 /// Views of `operand`, and copies of it into rows.
 void describeViewBackward(BackwardRule &rule);
-void describeAttentionBackward(BackwardRule &rule);
 void describeConvolutionBackward(BackwardRule &rule, ConvolutionKind kind);
 void describeIndexBackward(BackwardRule &rule);
 void describeJoinBackward(BackwardRule &rule);

@@ -41,6 +41,7 @@ KernelLibrary::findMissing(ArrayRef<RegisteredOperationName> operations) const {
         !operation.hasInterface<AllocationInterface>() &&
         !find(operation.getTypeID()).forward)
       missing.push_back(operation.getStringRef());
+  llvm::sort(missing);
   return missing;
 }
 

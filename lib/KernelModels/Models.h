@@ -8,6 +8,7 @@
 #ifndef KOILA_LIB_KERNELMODELS_MODELS_H
 #define KOILA_LIB_KERNELMODELS_MODELS_H
 
+#include "koila/Interfaces/KoilaOpInterfaces.h"
 #include "koila/KernelModels/KernelModel.h"
 #include "mlir/IR/MLIRContext.h"
 
@@ -16,19 +17,60 @@ namespace koila::kernels {
 /// Nothing but the results.
 inline void allocateNothing(WorkspaceRule &) {}
 
+// Replays of one operator tell what a call allocates, what autograd keeps of it
+// if there is a rule for that, and what the gradients take if there is one for
+// those. These are their models.
+
+template <void (*Replay)(WorkspaceRule &, SavedRule *)>
+void forwardOf(WorkspaceRule &rule) {
+  Replay(rule, /*saved=*/nullptr);
+}
+template <void (*Replay)(WorkspaceRule &, SavedRule *)>
+void savedOf(SavedRule &rule) {
+  Replay(rule, &rule);
+}
+template <void (*Replay)(WorkspaceRule &, SavedRule *, BackwardRule *)>
+void forwardOf(WorkspaceRule &rule) {
+  Replay(rule, /*saved=*/nullptr, /*backward=*/nullptr);
+}
+template <void (*Replay)(WorkspaceRule &, SavedRule *, BackwardRule *)>
+void savedOf(SavedRule &rule) {
+  Replay(rule, &rule, /*backward=*/nullptr);
+}
+template <void (*Replay)(WorkspaceRule &, SavedRule *, BackwardRule *)>
+void backwardOf(BackwardRule &rule) {
+  if (!rule.getGradient())
+    return koila::detail::describeUnknownBackward(rule);
+  Replay(rule, /*saved=*/nullptr, &rule);
+}
+
 void addAttentionModels(KernelLibrary &library);
-void addBinaryModels(KernelLibrary &library);
+void addBatchNormModels(KernelLibrary &library);
+void addClassLossModels(KernelLibrary &library);
+void addComposedElementwiseModels(KernelLibrary &library);
+void addComposedLossModels(KernelLibrary &library);
 void addConvolutionModels(KernelLibrary &library);
 void addCopyModels(KernelLibrary &library);
+void addCovarianceModels(KernelLibrary &library);
+void addCrossEntropyModels(KernelLibrary &library);
+void addDeterminantModels(KernelLibrary &library);
+void addDistanceModels(KernelLibrary &library);
+void addDropoutModels(KernelLibrary &library);
 void addFactoryModels(KernelLibrary &library);
 void addIndexModels(KernelLibrary &library);
+void addJoinModels(KernelLibrary &library);
 void addLossModels(KernelLibrary &library);
-void addMatmulModels(KernelLibrary &library);
+void addMatrixDecompositionModels(KernelLibrary &library);
+void addMatrixFunctionModels(KernelLibrary &library);
 void addNormModels(KernelLibrary &library);
-void addPointwiseModels(KernelLibrary &library);
+void addPermuteRepeatModels(KernelLibrary &library);
 void addPoolModels(KernelLibrary &library);
+void addProductModels(KernelLibrary &library);
+void addQuantileModels(KernelLibrary &library);
+void addRecurrentModels(KernelLibrary &library);
 void addReductionModels(KernelLibrary &library);
 void addResampleModels(KernelLibrary &library);
+void addSoftmaxModels(KernelLibrary &library);
 void addSortModels(KernelLibrary &library);
 void addSpectralModels(KernelLibrary &library);
 void addViewModels(KernelLibrary &library);

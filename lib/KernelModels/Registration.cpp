@@ -13,18 +13,32 @@ static void addATen(KernelLibrary &library) { kernels::addViewModels(library); }
 
 static void addCPU(KernelLibrary &library, MLIRContext &context) {
   kernels::addAttentionModels(library);
-  kernels::addBinaryModels(library);
+  kernels::addBatchNormModels(library);
+  kernels::addClassLossModels(library);
+  kernels::addComposedElementwiseModels(library);
+  kernels::addComposedLossModels(library);
   kernels::addConvolutionModels(library);
   kernels::addCopyModels(library);
+  kernels::addCovarianceModels(library);
+  kernels::addCrossEntropyModels(library);
+  kernels::addDeterminantModels(library);
+  kernels::addDistanceModels(library);
+  kernels::addDropoutModels(library);
   kernels::addFactoryModels(library);
   kernels::addIndexModels(library);
+  kernels::addJoinModels(library);
   kernels::addLossModels(library);
-  kernels::addMatmulModels(library);
+  kernels::addMatrixDecompositionModels(library);
+  kernels::addMatrixFunctionModels(library);
   kernels::addNormModels(library);
-  kernels::addPointwiseModels(library);
+  kernels::addPermuteRepeatModels(library);
   kernels::addPoolModels(library);
+  kernels::addProductModels(library);
+  kernels::addQuantileModels(library);
+  kernels::addRecurrentModels(library);
   kernels::addReductionModels(library);
   kernels::addResampleModels(library);
+  kernels::addSoftmaxModels(library);
   kernels::addSortModels(library);
   kernels::addSpectralModels(library);
   kernels::addElementwiseModels(library, context);

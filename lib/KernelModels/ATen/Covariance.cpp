@@ -5,7 +5,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "../ATenCPU/GemmOperandCopies.h"
-#include "../WorkspaceRules.h"
+#include "../Models.h"
 #include "Backward/AutogradReplay.h"
 #include "koila/Dialect/Koila/IR/MatmulOps.h"
 
@@ -102,10 +102,7 @@ static void describeCovariance(WorkspaceRule &rule, SavedRule *saved) {
   rule.setTransient(rule.getTransient());
 }
 
-void rules::describeCovarianceWorkspace(WorkspaceRule &rule) {
-  describeCovariance(rule, /*saved=*/nullptr);
-}
-
-void rules::describeCovarianceSaved(SavedRule &rule) {
-  describeCovariance(rule, &rule);
+void kernels::addCovarianceModels(KernelLibrary &library) {
+  library.add<CorrcoefOp, CovOp>({.forward = forwardOf<describeCovariance>,
+                                  .saved = savedOf<describeCovariance>});
 }

@@ -5,12 +5,10 @@
 //===----------------------------------------------------------------------===//
 
 #include "../ATenCPU/GemmOperandCopies.h"
-#include "../WorkspaceRules.h"
+#include "../Models.h"
 #include "Backward/AutogradReplay.h"
-#include "Backward/BackwardFormulas.h"
 #include "Backward/BackwardReplay.h"
 #include "koila/Dialect/Koila/IR/NormOps.h"
-#include "llvm/ADT/TypeSwitch.h"
 
 using namespace mlir;
 using namespace koila;
@@ -23,22 +21,34 @@ using Tensors = ArrayRef<ConcreteTensor>;
 // pairwise_distance, cosine_similarity
 //===----------------------------------------------------------------------===//
 
-static void describePairwise(AutogradReplay &steps, WorkspaceRule &rule,
-                             PairwiseDistanceOp op, AutogradReplay::Terms of) {
+static void describePairwise(WorkspaceRule &rule, SavedRule *saved,
+                             BackwardRule *backward) {
+  auto op = cast<PairwiseDistanceOp>(rule.getOp());
+  AutogradReplay steps(rule, saved, backward);
+  auto terms = readReals(steps, rule, op->getOperands());
+  if (!terms)
+    return;
   if (op.getP().isZero())
     return rule.setInexact("a norm that counts elements");
-  steps.finish(steps.computeDistance(of[0], of[1], op.getKeepdim()));
+  steps.finish(
+      steps.computeDistance(terms->front(), terms->back(), op.getKeepdim()));
 }
 
 /// Both operands are divided by their norms, multiplied and summed.
-static void describeCosine(AutogradReplay &steps, WorkspaceRule &rule,
-                           CosineSimilarityOp op, AutogradReplay::Terms of) {
-  ConcreteTensor common = OpReplay(rule).compute({of[0], of[1]});
+static void describeCosine(WorkspaceRule &rule, SavedRule *saved,
+                           BackwardRule *backward) {
+  auto op = cast<CosineSimilarityOp>(rule.getOp());
+  AutogradReplay steps(rule, saved, backward);
+  auto terms = readReals(steps, rule, op->getOperands());
+  if (!terms)
+    return;
+  ConcreteTensor common =
+      OpReplay(rule).compute({terms->front(), terms->back()});
   if (common.numElements() == 0)
     return rule.setInexact("similarities of nothing");
   // Integers are cast, then both are expanded.
   SmallVector<Term, 2> operands, norms;
-  for (Term operand : of) {
+  for (Term operand : *terms) {
     if (isa<IntegerType>(operand.elementType)) {
       operand.elementType = common.elementType;
       operand = steps.allocate(operand);
@@ -61,21 +71,6 @@ static void describeCosine(AutogradReplay &steps, WorkspaceRule &rule,
   Term left = steps.compute("div.Tensor", {operands[0], norms[0]});
   Term product = steps.compute("mul.Tensor", {left, right});
   steps.finish(steps.sum(product, op.getDim()));
-}
-
-/// Tells what is kept, if `saved` is there, and what the gradients take, if
-/// `backward` is.
-static void describeExpression(WorkspaceRule &rule, SavedRule *saved,
-                               BackwardRule *backward = nullptr) {
-  Operation *op = rule.getOp();
-  AutogradReplay steps(rule, saved, backward);
-  auto terms = readReals(steps, rule, op->getOperands());
-  if (!terms)
-    return;
-  if (auto distance = dyn_cast<PairwiseDistanceOp>(op))
-    describePairwise(steps, rule, distance, *terms);
-  else
-    describeCosine(steps, rule, cast<CosineSimilarityOp>(op), *terms);
 }
 
 //===----------------------------------------------------------------------===//
@@ -128,9 +123,13 @@ static bool isProductOfRows(Tensors of, std::optional<int64_t> mode,
           of[1].dims.rbegin()[1] > kManyRows);
 }
 
-static void describeCdist(WorkspaceRule &rule, Tensors of,
-                          std::optional<int64_t> mode, const APFloat &p) {
-  const ConcreteTensor &lhs = of[0], &rhs = of[1];
+template <typename OpT>
+static void describeCdist(WorkspaceRule &rule) {
+  auto op = cast<OpT>(rule.getOp());
+  auto tensors = getRealTensors(rule, op->getOperands(), /*needsStrides=*/true);
+  if (!tensors)
+    return;
+  const ConcreteTensor &lhs = (*tensors)[0], &rhs = (*tensors)[1];
   auto result = rule.tensor(rule.getOp()->getResult(0));
   if (!result || lhs.dims.size() < 2 || rhs.dims.size() < 2)
     return rule.setInexact("a shape of the operator is unknown");
@@ -139,8 +138,8 @@ static void describeCdist(WorkspaceRule &rule, Tensors of,
   OpReplay steps(rule);
   copyExpanded(steps, lhs, leading);
   copyExpanded(steps, rhs, leading);
-  if (isProductOfRows(of, mode, p) && result->numElements() > 0 &&
-      lhs.dims.back() > 0) {
+  if (isProductOfRows(*tensors, op.getComputeMode(), op.getP()) &&
+      result->numElements() > 0 && lhs.dims.back() > 0) {
     ConcreteTensor left = *result, right = *result;
     left.dims.back() = right.dims.back() = lhs.dims.back();
     right.dims.rbegin()[1] = rightRows;
@@ -158,7 +157,8 @@ static int64_t getRowBytes(const WorkspaceRule &rule, Value operand) {
 
 /// Distances of products save the operands as they are expanded and copied; of
 /// a single pair of matrices, the operands.
-static void saveCdist(SavedRule &rule, CdistOp op) {
+static void saveCdist(SavedRule &rule) {
+  auto op = cast<CdistOp>(rule.getOp());
   auto tensors = getRealTensors(rule, {op.getX1(), op.getX2()});
   auto result = rule.tensor(op.getResult());
   if (!tensors || !result || tensors->front().dims.size() < 2 ||
@@ -251,20 +251,22 @@ static void describeProductsBackward(BackwardRule &rule, BackwardReplay &steps,
 /// A kernel for each operand reads the gradient, both operands and the
 /// distances, all in rows; for the second one the latter are transposed.
 /// Source: _cdist_backward in native/Distance.cpp, and derivatives.yaml.
-static void describeCdistBackward(BackwardRule &rule,
-                                  std::optional<int64_t> mode,
-                                  const APFloat &p) {
-  Operation *op = rule.getOp();
+template <typename OpT>
+static void describeCdistBackward(BackwardRule &rule) {
+  auto op = cast<OpT>(rule.getOp());
+  if (!rule.getGradient())
+    return koila::detail::describeUnknownBackward(rule);
   BackwardReplay steps(rule);
   ConcreteTensor operands[] = {steps.read(0), steps.read(1)};
-  auto distances = rule.tensor(op->getResult(0));
+  auto distances = rule.tensor(op.getResult());
   const ConcreteTensor &gradient = steps.getGradient();
   if (!distances || distances->numElements() == 0 ||
       operands[0].dims.size() < 2 || operands[1].dims.size() < 2 ||
       operands[0].dims.back() == 0 || !gradient.getStrides() ||
       !operands[0].getStrides() || !operands[1].getStrides())
     return koila::detail::describeUnknownBackward(rule);
-  if (isa<CdistOp>(op) && isProductOfRows(operands, mode, p))
+  if (std::is_same_v<OpT, CdistOp> &&
+      isProductOfRows(operands, op.getComputeMode(), op.getP()))
     return isHalf(gradient.elementType)
                ? koila::detail::describeUnknownBackward(rule)
                : describeProductsBackward(rule, steps, *distances);
@@ -292,51 +294,44 @@ static void describeCdistBackward(BackwardRule &rule,
   steps.finish();
 }
 
+//===----------------------------------------------------------------------===//
+// pdist
+//===----------------------------------------------------------------------===//
+
 /// Rows, then the result.
-static void describePdist(WorkspaceRule &rule, Tensors of) {
+static void describePdist(WorkspaceRule &rule) {
+  auto tensors =
+      getRealTensors(rule, rule.getOp()->getOperands(), /*needsStrides=*/true);
   auto result = rule.tensor(rule.getOp()->getResult(0));
+  if (!tensors)
+    return;
   if (!result)
     return rule.setInexact("a shape of the operator is unknown");
   OpReplay steps(rule);
-  allocateContiguous(steps, of.front());
+  allocateContiguous(steps, tensors->front());
   steps.allocate(*result);
   steps.finish(result->numBytes());
 }
 
-void rules::describeDistanceWorkspace(WorkspaceRule &rule) {
-  Operation *op = rule.getOp();
-  if (isa<PairwiseDistanceOp, CosineSimilarityOp>(op))
-    return describeExpression(rule, /*saved=*/nullptr);
-  auto tensors = getRealTensors(rule, op->getOperands(), /*needsStrides=*/true);
-  if (!tensors)
-    return;
-  llvm::TypeSwitch<Operation *>(op)
-      .Case<CdistOp, CdistForwardOp>([&](auto distance) {
-        describeCdist(rule, *tensors, distance.getComputeMode(),
-                      distance.getP());
-      })
-      .Case<PdistOp>([&](auto) { describePdist(rule, *tensors); })
-      .Default([&](Operation *) { describeUnknownWorkspace(rule); });
-}
-
-void rules::describeDistanceBackward(BackwardRule &rule) {
-  if (auto distance = dyn_cast<CdistOp>(rule.getOp()))
-    return describeCdistBackward(rule, distance.getComputeMode(),
-                                 distance.getP());
-  if (auto distance = dyn_cast<CdistForwardOp>(rule.getOp()))
-    return describeCdistBackward(rule, distance.getComputeMode(),
-                                 distance.getP());
-  describeExpression(rule, /*saved=*/nullptr, &rule);
-}
-
-void rules::describeDistanceSaved(SavedRule &rule) {
-  Operation *op = rule.getOp();
-  if (isa<PairwiseDistanceOp, CosineSimilarityOp>(op))
-    return describeExpression(rule, &rule);
-  if (auto distance = dyn_cast<CdistOp>(op))
-    return saveCdist(rule, distance);
+static void savePdist(SavedRule &rule) {
+  Value self = rule.getOp()->getOperand(0);
   saveDifferentiated(rule, [&](Value value) {
-    bool isRead = isa<PdistOp>(op) && value == op->getOperand(0);
-    return isRead ? getRowBytes(rule, value) : 0;
+    return value == self ? getRowBytes(rule, value) : 0;
   });
+}
+
+void kernels::addDistanceModels(KernelLibrary &library) {
+  library.add<CdistForwardOp>(
+      {describeCdist<CdistForwardOp>,
+       [](SavedRule &rule) { saveDifferentiated(rule); },
+       describeCdistBackward<CdistForwardOp>});
+  library.add<CdistOp>(
+      {describeCdist<CdistOp>, saveCdist, describeCdistBackward<CdistOp>});
+  library.add<CosineSimilarityOp>({forwardOf<describeCosine>,
+                                   savedOf<describeCosine>,
+                                   backwardOf<describeCosine>});
+  library.add<PairwiseDistanceOp>({forwardOf<describePairwise>,
+                                   savedOf<describePairwise>,
+                                   backwardOf<describePairwise>});
+  library.add<PdistOp>({.forward = describePdist, .saved = savePdist});
 }

@@ -5,10 +5,10 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "Dropout.h"
-#include "../BackwardRules.h"
-#include "Backward/BackwardReplay.h"
 #include "koila/Dialect/Koila/IR/Dropout.h"
+#include "../BackwardRules.h"
+#include "../Models.h"
+#include "Backward/BackwardReplay.h"
 #include "koila/Dialect/Koila/IR/NormOps.h"
 #include "llvm/ADT/TypeSwitch.h"
 
@@ -81,19 +81,25 @@ static void describeBackward(BackwardRule &rule, const Dropout &dropout) {
   steps.finish();
 }
 
-void kernels::describeDropout(WorkspaceRule &rule) {
+static void describeDropout(WorkspaceRule &rule) {
   if (auto dropout = getDropout(rule.getOp()))
     describeForward(rule, *dropout);
 }
 
-void kernels::describeDropoutSaved(SavedRule &rule) {
+static void saveDropout(SavedRule &rule) {
   if (auto dropout = getDropout(rule.getOp()))
     describeSaved(rule, *dropout);
 }
 
-void kernels::describeDropoutBackward(BackwardRule &rule) {
+static void describeDropoutBackward(BackwardRule &rule) {
   if (auto dropout = getDropout(rule.getOp()))
     describeBackward(rule, *dropout);
   else
     rules::describeBackward(rule);
+}
+
+void kernels::addDropoutModels(KernelLibrary &library) {
+  library
+      .add<AlphaDropoutOp, DropoutOp, FeatureAlphaDropoutOp, FeatureDropoutOp>(
+          {describeDropout, saveDropout, describeDropoutBackward});
 }

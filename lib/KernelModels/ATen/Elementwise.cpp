@@ -5,11 +5,10 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "../WorkspaceRules.h"
+#include "../Models.h"
 #include "OpReplay.h"
 #include "koila/Dialect/Koila/IR/BinaryOps.h"
 #include "koila/Dialect/Koila/IR/PointwiseOps.h"
-#include "llvm/ADT/TypeSwitch.h"
 
 using namespace mlir;
 using namespace koila;
@@ -36,20 +35,67 @@ static void describeWhere(WorkspaceRule &rule, int64_t numbers, Value tensor) {
   rule.setTrace(std::move(trace), result->numBytes());
 }
 
+static void describeWhereOther(WorkspaceRule &rule) {
+  describeWhere(rule, /*numbers=*/1,
+                cast<WhereScalarOtherOp>(rule.getOp()).getSelf());
+}
+
+static void describeWhereSelf(WorkspaceRule &rule) {
+  describeWhere(rule, /*numbers=*/1,
+                cast<WhereScalarSelfOp>(rule.getOp()).getOther());
+}
+
+static void describeWhereNumbers(WorkspaceRule &rule) {
+  describeWhere(rule, /*numbers=*/2, /*tensor=*/{});
+}
+
+/// The first operand; none, and the rule says so, if it is unknown.
+static std::optional<ConcreteTensor> getInput(WorkspaceRule &rule) {
+  auto input = rule.tensor(rule.getOp()->getOperand(0));
+  if (!input)
+    rule.setInexact("a shape of the operator is unknown");
+  return input;
+}
+
+/// A copy in rows is filled.
+template <typename OpT>
+static void describeMaskedFill(WorkspaceRule &rule) {
+  auto op = cast<OpT>(rule.getOp());
+  auto input = getInput(rule), result = rule.tensor(op.getResult());
+  if (input && !op.getTied() && result && result->dims == input->dims)
+    rule.setTransient(getBlockBytes(*input));
+}
+
+/// A product with a number.
+static void describeDegrees(WorkspaceRule &rule) {
+  Operation *op = rule.getOp();
+  auto input = rule.tensor(op->getOperand(0));
+  auto result = rule.tensor(op->getResult(0));
+  if (!input || !result)
+    return rule.setInexact("a shape of the operator is unknown");
+  OpReplay steps(rule);
+  Type number = Float64Type::get(op->getContext());
+  AllocationTrace::Block block = allocateNumber(steps, number);
+  TensorIteration{{*input, getNumber(number)}, result->elementType}.replay(
+      steps);
+  steps.AllocationTrace::free(block);
+  steps.finish(0);
+}
+
 /// isinf is abs(self) == inf; isfinite is that and self == self.
-static void describeQuery(WorkspaceRule &rule, const ConcreteTensor &input,
-                          bool finite) {
+static void describeQuery(WorkspaceRule &rule) {
+  auto input = getInput(rule);
   // Integers are not asked.
-  if (isa<IntegerType>(input.elementType))
+  if (!input || isa<IntegerType>(input->elementType))
     return;
-  if (!isa<FloatType>(input.elementType))
+  if (!isa<FloatType>(input->elementType))
     return rule.setInexact("a query of complex numbers");
   OpReplay steps(rule);
-  MadeTensor size = steps.allocate(input);
+  MadeTensor size = steps.allocate(*input);
   MadeTensor answer =
       steps.compute(size, Elementwise::Bool, OpReplay::Number::Float);
-  if (finite) {
-    MadeTensor isNumber = steps.compute({input, input}, Elementwise::Bool);
+  if (isa<IsfiniteOp>(rule.getOp())) {
+    MadeTensor isNumber = steps.compute({*input, *input}, Elementwise::Bool);
     MadeTensor both = steps.compute({isNumber, answer});
     steps.free({isNumber, answer});
     answer = both;
@@ -58,15 +104,39 @@ static void describeQuery(WorkspaceRule &rule, const ConcreteTensor &input,
   steps.finish(answer.numBytes());
 }
 
+/// A buffer as large as the result, and rows. Source: log_sigmoid_forward_cpu
+/// in native/Activation.cpp.
+static void describeLogSigmoid(WorkspaceRule &rule) {
+  auto input = getInput(rule);
+  if (!input)
+    return;
+  AllocationTrace trace;
+  trace.allocate(input->numBytes());
+  allocateContiguous(trace, *input);
+  rule.setTrace(std::move(trace), 0);
+}
+
+/// That buffer.
+static void saveLogSigmoid(SavedRule &rule) {
+  auto self = rule.tensor(rule.getOp()->getOperand(0));
+  if (!self)
+    return rule.setInexact("the shape of the input is unknown");
+  saveDifferentiated(rule);
+  rule.keep(self->numBytes());
+}
+
 /// A tensor for the noise. In training it is drawn, and rows are read; else the
 /// slope is computed of two 0-dim tensors. Source: rrelu_with_noise_out_cpu in
 /// native/Activation.cpp.
-static void describeRrelu(WorkspaceRule &rule, const ConcreteTensor &input) {
+static void describeRrelu(WorkspaceRule &rule) {
   Operation *op = rule.getOp();
+  auto input = getInput(rule);
+  if (!input)
+    return;
   OpReplay steps(rule);
-  MadeTensor noise = steps.allocate(input), result = steps.allocate(input);
+  MadeTensor noise = steps.allocate(*input), result = steps.allocate(*input);
   if (cast<RreluOp>(op).getTraining()) {
-    steps.AllocationTrace::free(allocateContiguous(steps, input));
+    steps.AllocationTrace::free(allocateContiguous(steps, *input));
     steps.free(noise);
     return steps.finish(result.numBytes());
   }
@@ -84,8 +154,16 @@ static void describeRrelu(WorkspaceRule &rule, const ConcreteTensor &input) {
   steps.finish(result.numBytes());
 }
 
+/// The slopes that were drawn.
+static void saveSlopes(SavedRule &rule) {
+  saveDifferentiated(rule);
+  if (auto self = rule.tensor(rule.getOp()->getOperand(0)))
+    rule.keep(self->numBytes());
+}
+
 /// |self - other| <= atol + |rtol * other|, where that is finite, or equal.
-static void describeIsclose(WorkspaceRule &rule, IscloseOp op) {
+static void describeIsclose(WorkspaceRule &rule) {
+  auto op = cast<IscloseOp>(rule.getOp());
   if (llvm::any_of(op->getOperands(),
                    [&](Value value) { return rule.wantsGradient(value); }))
     return rule.setInexact("what autograd keeps between the steps of isclose");
@@ -115,46 +193,19 @@ static void describeIsclose(WorkspaceRule &rule, IscloseOp op) {
   steps.finish(close.numBytes());
 }
 
-void rules::describeComposedWorkspace(WorkspaceRule &rule) {
-  Operation *op = rule.getOp();
-  auto input = rule.tensor(op->getOperand(0));
-  if (!input)
-    return rule.setInexact("a shape of the operator is unknown");
-  llvm::TypeSwitch<Operation *>(op)
-      .Case<WhereScalarOtherOp>(
-          [&](auto where) { describeWhere(rule, 1, where.getSelf()); })
-      .Case<WhereScalarSelfOp>(
-          [&](auto where) { describeWhere(rule, 1, where.getOther()); })
-      .Case<WhereScalarOp>([&](auto) { describeWhere(rule, 2, {}); })
-      // A copy in rows is filled.
-      .Case<MaskedFillScalarOp, MaskedFillTensorOp>([&](auto fill) {
-        auto result = rule.tensor(fill.getResult());
-        if (!fill.getTied() && result && result->dims == input->dims)
-          rule.setTransient(getBlockBytes(*input));
-      })
-      // A buffer as large as the result, and rows.
-      .Case<LogSigmoidOp>([&](auto) {
-        AllocationTrace trace;
-        trace.allocate(input->numBytes());
-        allocateContiguous(trace, *input);
-        rule.setTrace(std::move(trace), 0);
-      })
-      .Case<RreluOp>([&](auto) { describeRrelu(rule, *input); })
-      .Case<IscloseOp>([&](auto isclose) { describeIsclose(rule, isclose); })
-      // A product with a number.
-      .Case<Deg2radOp, Rad2degOp>([&](auto) {
-        auto result = rule.tensor(op->getResult(0));
-        if (!result)
-          return rule.setInexact("a shape of the operator is unknown");
-        OpReplay steps(rule);
-        Type number = Float64Type::get(op->getContext());
-        AllocationTrace::Block block = allocateNumber(steps, number);
-        TensorIteration{{*input, getNumber(number)}, result->elementType}
-            .replay(steps);
-        steps.AllocationTrace::free(block);
-        steps.finish(0);
-      })
-      .Case<IsinfOp>([&](auto) { describeQuery(rule, *input, false); })
-      .Case<IsfiniteOp>([&](auto) { describeQuery(rule, *input, true); })
-      .Default([&](Operation *) { describeUnknownWorkspace(rule); });
+void kernels::addComposedElementwiseModels(KernelLibrary &library) {
+  library.add<Deg2radOp, Rad2degOp>({.forward = describeDegrees});
+  library.add<GluOp, PreluOp>({.forward = allocateNothing});
+  library.add<IscloseOp>({.forward = describeIsclose});
+  library.add<IsfiniteOp, IsinfOp>({.forward = describeQuery});
+  library.add<LogSigmoidOp>(
+      {.forward = describeLogSigmoid, .saved = saveLogSigmoid});
+  library.add<MaskedFillScalarOp>(
+      {.forward = describeMaskedFill<MaskedFillScalarOp>});
+  library.add<MaskedFillTensorOp>(
+      {.forward = describeMaskedFill<MaskedFillTensorOp>});
+  library.add<RreluOp>({.forward = describeRrelu, .saved = saveSlopes});
+  library.add<WhereScalarOp>({.forward = describeWhereNumbers});
+  library.add<WhereScalarOtherOp>({.forward = describeWhereOther});
+  library.add<WhereScalarSelfOp>({.forward = describeWhereSelf});
 }

@@ -5,7 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "../WorkspaceRules.h"
+#include "../Models.h"
 #include "OpReplay.h"
 #include "koila/Dialect/Koila/IR/FactoryOps.h"
 
@@ -37,7 +37,7 @@ static Type getOwnType(Operation *op) {
 }
 
 /// A tensor of the numbers' own type, cast to `dtype`.
-void rules::describeNumberTensorWorkspace(WorkspaceRule &rule) {
+static void describeNumberTensor(WorkspaceRule &rule) {
   auto result = rule.tensor(rule.getOp()->getResult(0));
   Type own = getOwnType(rule.getOp());
   if (!result || !own)
@@ -49,7 +49,8 @@ void rules::describeNumberTensorWorkspace(WorkspaceRule &rule) {
 /// Weights are checked by their extremes and sums, which stay; then each is
 /// divided by a draw. With replacement they are added up.
 /// Source: multinomial_out in native/Distributions.cpp.
-static void describeMultinomial(WorkspaceRule &rule, MultinomialOp op) {
+static void describeMultinomial(WorkspaceRule &rule) {
+  auto op = cast<MultinomialOp>(rule.getOp());
   using Number = OpReplay::Number;
   auto weights = rule.tensor(op.getSelf());
   auto result = rule.tensor(op.getResult());
@@ -92,22 +93,17 @@ static void describeMultinomial(WorkspaceRule &rule, MultinomialOp op) {
   rule.setTransient(rule.getTransient());
 }
 
-void rules::describeRandomWorkspace(WorkspaceRule &rule) {
-  Operation *op = rule.getOp();
-  auto result = rule.tensor(op->getResult(0));
-  if (auto multinomial = dyn_cast<MultinomialOp>(op))
-    return describeMultinomial(rule, multinomial);
-  if (isa<NormalTensorFloatOp, NormalFloatTensorOp, NormalTensorTensorOp>(op) ||
-      !result)
-    return describeUnknownWorkspace(rule);
-  // Whether the type can count so far is asked of a 0-dim tensor.
-  if (isa<RandpermOp>(op))
-    rule.setTransient(getElementBytes(result->elementType));
+/// Whether the type can count so far is asked of a 0-dim tensor.
+static void describePermutation(WorkspaceRule &rule) {
+  auto result = rule.tensor(rule.getOp()->getResult(0));
+  if (!result)
+    return rule.setInexact("a shape of the operator is unknown");
+  rule.setTransient(getElementBytes(result->elementType));
 }
 
 /// Numbers from zero on, written step by step; of a periodic window the last
 /// one is cut off. Source: native/TensorFactories.cpp.
-void rules::describeWindowWorkspace(WorkspaceRule &rule) {
+static void describeWindow(WorkspaceRule &rule) {
   Operation *op = rule.getOp();
   auto result = rule.tensor(op->getResult(0));
   auto periodic = op->getAttrOfType<BoolAttr>("periodic");
@@ -125,4 +121,38 @@ void rules::describeWindowWorkspace(WorkspaceRule &rule) {
   int64_t kept = result->numBytes() + more;
   rule.setStorageBytes(op->getResult(0), kept);
   rule.setTransient(getFloatBytes(result->elementType));
+}
+
+/// The storage reaches to the last element, whatever lies between.
+static void allocateStrided(WorkspaceRule &rule) {
+  auto result = rule.tensor(rule.getOp()->getResult(0));
+  if (!result || !result->contiguous)
+    rule.setInexact("the storage of other strides has another size");
+}
+
+void kernels::addFactoryModels(KernelLibrary &library) {
+  library.add<ArangeEndOp, ArangeStartOp, ArangeStartStepOp, EmptyLikeOp,
+              EmptyOp, EmptyPermutedOp, EyeMOp, EyeSquareOp, FullLikeOp, FullOp,
+              LinspaceOp, LogspaceOp, NewEmptyOp, NewFullOp, NewOnesOp,
+              NewZerosOp, NormalFloatFloatOp, OnesLikeOp, OnesOp, RandLikeOp,
+              RandOp, RandintLikeLowOp, RandintLikeOp, RandintLowOp, RandintOp,
+              RandnLikeOp, RandnOp, ScalarTensorOp, TrilIndicesOp,
+              TriuIndicesOp, ZerosLikeOp, ZerosOp>(
+      {.forward = allocateNothing});
+  library.add<AsTensorBoolOp, AsTensorFloatOp, AsTensorIntOp, AsTensorListOp,
+              TensorBoolOp, TensorFloatOp, TensorIntOp, TensorListOp>(
+      {.forward = describeNumberTensor});
+  library.add<BartlettWindowOp, BartlettWindowPeriodicOp, BlackmanWindowOp,
+              BlackmanWindowPeriodicOp, HammingWindowAlphaBetaOp,
+              HammingWindowAlphaOp, HammingWindowOp, HammingWindowPeriodicOp,
+              HannWindowOp, HannWindowPeriodicOp, KaiserWindowBetaOp,
+              KaiserWindowOp, KaiserWindowPeriodicOp>(
+      {.forward = describeWindow});
+  library.add<BernoulliOp, BernoulliPOp, BernoulliTensorOp, CauchyOp,
+              ExponentialOp, GeometricOp, LogNormalOp, NormalOp, PoissonOp,
+              RandomFromOp, RandomOp, RandomToOp, UniformOp>(
+      {.forward = allocateNothing});
+  library.add<MultinomialOp>({.forward = describeMultinomial});
+  library.add<RandpermOp>({.forward = describePermutation});
+  library.add<EmptyStridedOp, NewEmptyStridedOp>({.forward = allocateStrided});
 }

@@ -4,13 +4,13 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "../WorkspaceRules.h"
+#include "../BackwardRules.h"
+#include "../Models.h"
 #include "Embedding.h"
 #include "OpReplay.h"
 #include "Reduction.h"
 #include "koila/Dialect/Koila/IR/Elementwise.h"
 #include "koila/Dialect/Koila/IR/IndexOps.h"
-#include "llvm/ADT/TypeSwitch.h"
 
 using namespace mlir;
 using namespace koila;
@@ -28,8 +28,8 @@ static int64_t getIndexBytes(const ConcreteTensor &index) {
 /// Rows are read by a contiguous vector of indices: other indices are made one
 /// first, and index_select copies what still is not contiguous. Source:
 /// embedding in native/Embedding.cpp.
-static void describeRows(WorkspaceRule &rule, Value indices) {
-  auto index = rule.tensor(indices);
+static void describeEmbedding(WorkspaceRule &rule) {
+  auto index = rule.tensor(cast<EmbeddingOp>(rule.getOp()).getIndices());
   auto result = rule.tensor(rule.getOp()->getResult(0));
   if (!index || !result)
     return rule.setInexact(kUnknown);
@@ -45,7 +45,8 @@ static void describeRows(WorkspaceRule &rule, Value indices) {
 
 /// index_select along dim 1 copies what is strided into rows.
 /// Source: index_select_out_cpu_dim1_ in native/TensorAdvancedIndexing.cpp.
-static void describeSelect(WorkspaceRule &rule, IndexSelectOp op) {
+static void describeSelect(WorkspaceRule &rule) {
+  auto op = cast<IndexSelectOp>(rule.getOp());
   auto self = rule.tensor(op.getSelf()), index = rule.tensor(op.getIndex());
   if (!self || !index)
     return rule.setInexact(kUnknown);
@@ -101,7 +102,8 @@ static void describeCasts(WorkspaceRule &rule, int64_t indices,
 }
 
 /// Half types are read by way of float32, but not where rows are.
-static void describeGather(WorkspaceRule &rule, GatherOp op) {
+static void describeGather(WorkspaceRule &rule) {
+  auto op = cast<GatherOp>(rule.getOp());
   auto index = rule.tensor(op.getIndex()), self = rule.tensor(op.getSelf());
   auto result = rule.tensor(op.getResult());
   if (!index || !self || !result)
@@ -150,9 +152,36 @@ static void describeScatter(WorkspaceRule &rule, Value written, int64_t dim,
   describeCasts(rule, bytes, floats);
 }
 
+template <typename OpT>
+static void describePut(WorkspaceRule &rule) {
+  auto op = cast<OpT>(rule.getOp());
+  describeScatter(rule, op.getSelf(), op.getDim(), op.getIndex(),
+                  /*added=*/Value());
+}
+
+template <typename OpT>
+static void describeAdd(WorkspaceRule &rule) {
+  auto op = cast<OpT>(rule.getOp());
+  if constexpr (std::is_same_v<OpT, ScatterReduceTwoOp>)
+    if (op.getReduce() == "mean")
+      return rule.setInexact("scatter_reduce divides by a count");
+  describeScatter(rule, op.getSelf(), op.getDim(), op.getIndex(), op.getSrc());
+}
+
+static void describeIndexAdd(WorkspaceRule &rule) {
+  auto op = cast<IndexAddOp>(rule.getOp());
+  auto self = rule.tensor(op.getSelf()), index = rule.tensor(op.getIndex());
+  if (!self || !index)
+    return rule.setInexact(kUnknown);
+  if (isHalf(self->elementType))
+    return rule.setInexact("index_add of a half type");
+  rule.setTransient(getCopyBytes(*index));
+}
+
 /// gather by the indices modulo the extent. Without a dim, of all elements.
 /// Source: take_along_dim in native/TensorAdvancedIndexing.cpp.
-static void describeTakeAlong(WorkspaceRule &rule, TakeAlongDimOp op) {
+static void describeTakeAlong(WorkspaceRule &rule) {
+  auto op = cast<TakeAlongDimOp>(rule.getOp());
   auto result = rule.tensor(op.getResult());
   auto index = rule.tensor(op.getIndices()), self = rule.tensor(op.getSelf());
   if (!result || !index || !self || !index->elementType.isInteger(64))
@@ -182,6 +211,13 @@ static void describeTakeAlong(WorkspaceRule &rule, TakeAlongDimOp op) {
   steps.allocateTemporary(inside);
   steps.free(wrapped);
   steps.finish(result->numBytes());
+}
+
+/// The indices as int64.
+static void savePlaces(SavedRule &rule) {
+  auto result = rule.tensor(rule.getOp()->getResult(0));
+  if (saveDifferentiated(rule).savesInner && result)
+    rule.keep(result->numElements() * sizeof(int64_t));
 }
 
 namespace {
@@ -261,21 +297,24 @@ bool indexing::describeSelection(WorkspaceRule &rule, ValueRange indices,
   return blocks.has_value();
 }
 
-static void describeIndex(WorkspaceRule &rule, ValueRange indices) {
-  auto blocks = countIndexBlocks(rule, indices);
+template <typename OpT>
+static void describeIndex(WorkspaceRule &rule) {
+  auto blocks = countIndexBlocks(rule, cast<OpT>(rule.getOp()).getIndices());
   auto result = rule.tensor(rule.getOp()->getResult(0));
   if (blocks && result)
     blocks->describe(rule, result->numBytes());
 }
 
 /// One number under one mask is masked_fill_.
-static void describeIndexPut(WorkspaceRule &rule, ValueRange indices,
-                             Value values, bool accumulate) {
-  auto written = rule.tensor(values);
+template <typename OpT>
+static void describeIndexPut(WorkspaceRule &rule) {
+  auto op = cast<OpT>(rule.getOp());
+  ValueRange indices = op.getIndices();
+  auto written = rule.tensor(op.getValues());
   if (!written)
     return rule.setInexact(kUnknown);
   auto first = indices.empty() ? std::nullopt : rule.tensor(indices.front());
-  if (!accumulate && indices.size() == 1 && first &&
+  if (!op.getAccumulate() && indices.size() == 1 && first &&
       first->elementType.isInteger(1) && written->numElements() == 1)
     return;
   auto blocks = countIndexBlocks(rule, indices);
@@ -293,7 +332,8 @@ static void describeIndexPut(WorkspaceRule &rule, ValueRange indices,
 /// The mask is summed as int64 before there is a result; where several threads
 /// or strides read it, its sums tell each of them where to write.
 /// Source: masked_select_out_impl_cpu.
-static void describeMaskedSelect(WorkspaceRule &rule, MaskedSelectOp op) {
+static void describeMaskedSelect(WorkspaceRule &rule) {
+  auto op = cast<MaskedSelectOp>(rule.getOp());
   auto self = rule.tensor(op.getSelf()), mask = rule.tensor(op.getMask());
   auto result = rule.tensor(op.getResult());
   if (!self || !mask || !result)
@@ -314,7 +354,8 @@ static void describeMaskedSelect(WorkspaceRule &rule, MaskedSelectOp op) {
 
 /// The least and the greatest number are checked before there is a result.
 /// Source: one_hot in native/Onehot.cpp.
-static void describeOneHot(WorkspaceRule &rule, OneHotOp op) {
+static void describeOneHot(WorkspaceRule &rule) {
+  auto op = cast<OneHotOp>(rule.getOp());
   auto self = rule.tensor(op.getSelf()), result = rule.tensor(op.getResult());
   if (!self || !result)
     return rule.setInexact(kUnknown);
@@ -326,55 +367,52 @@ static void describeOneHot(WorkspaceRule &rule, OneHotOp op) {
   rule.setTrace(std::move(trace));
 }
 
-void rules::describeIndexWorkspace(WorkspaceRule &rule) {
-  Operation *op = rule.getOp();
-  llvm::TypeSwitch<Operation *>(op)
-      .Case<EmbeddingOp>(
-          [&](auto rows) { describeRows(rule, rows.getIndices()); })
-      .Case<IndexSelectOp>([&](auto rows) { describeSelect(rule, rows); })
-      .Case<GatherOp>([&](auto gather) { describeGather(rule, gather); })
-      .Case<EmbeddingBagOp, EmbeddingBagPaddingOp>(
-          [&](auto) { indexing::describeBagMemory(rule); })
-      .Case<TakeAlongDimOp>([&](auto take) { describeTakeAlong(rule, take); })
-      .Case<ScatterSrcOp, ScatterValueOp, ScatterReduceOp,
-            ScatterValueReduceOp>([&](auto scatter) {
-        describeScatter(rule, scatter.getSelf(), scatter.getDim(),
-                        scatter.getIndex(), /*added=*/Value());
-      })
-      .Case<ScatterAddOp, ScatterReduceTwoOp>([&](auto scatter) {
-        if (auto mode = dyn_cast<ScatterReduceTwoOp>(*scatter);
-            mode && mode.getReduce() == "mean")
-          return rule.setInexact("scatter_reduce divides by a count");
-        describeScatter(rule, scatter.getSelf(), scatter.getDim(),
-                        scatter.getIndex(), scatter.getSrc());
-      })
-      .Case<IndexTensorOp, IndexHackedTwinOp>(
-          [&](auto index) { describeIndex(rule, index.getIndices()); })
-      .Case<IndexPutOp, IndexPutHackedTwinOp>([&](auto put) {
-        describeIndexPut(rule, put.getIndices(), put.getValues(),
-                         put.getAccumulate());
-      })
-      .Case<IndexAddOp>([&](auto add) {
-        auto self = rule.tensor(add.getSelf());
-        auto index = rule.tensor(add.getIndex());
-        if (!self || !index)
-          return rule.setInexact("a shape of the operator is unknown");
-        if (isHalf(self->elementType))
-          return rule.setInexact("index_add of a half type");
-        rule.setTransient(getCopyBytes(*index));
-      })
-      .Case<MaskedSelectOp>(
-          [&](auto select) { describeMaskedSelect(rule, select); })
-      // The results are columns of one tensor.
-      .Case<NonzeroNumpyOp, WhereConditionOp>([&](auto nonzero) {
-        if (nonzero->getNumResults() == 0)
-          return;
-        if (auto column = rule.tensor(nonzero->getResult(0)))
-          rule.setStorageBytes(nonzero->getResult(0),
-                               column->numBytes() * nonzero->getNumResults());
-      })
-      .Case<OneHotOp>([&](auto places) { describeOneHot(rule, places); })
-      .Case<TakeOp, IndexCopyOp, IndexFillScalarOp, IndexFillTensorOp, DiagOp,
-            NonzeroOp, ArgwhereOp>([](auto) {})
-      .Default([&](Operation *) { describeUnknownWorkspace(rule); });
+/// The results are columns of one tensor.
+static void describeColumns(WorkspaceRule &rule) {
+  auto results = rule.getOp()->getResults();
+  if (results.empty())
+    return;
+  if (auto column = rule.tensor(results.front()))
+    rule.setStorageBytes(results.front(), column->numBytes() * results.size());
+}
+
+void kernels::addIndexModels(KernelLibrary &library) {
+  auto backward = rules::describeIndexBackward;
+  library.add<ArgwhereOp, DiagOp, IndexCopyOp, IndexFillScalarOp,
+              IndexFillTensorOp, NonzeroOp, TakeOp>(
+      {.forward = allocateNothing, .backward = backward});
+  library.add<EmbeddingBagOp, EmbeddingBagPaddingOp>(
+      {.forward = indexing::describeBagMemory, .backward = backward});
+  library.add<EmbeddingOp>(
+      {.forward = describeEmbedding, .backward = backward});
+  library.add<GatherOp>({.forward = describeGather, .backward = backward});
+  library.add<IndexAddOp>({.forward = describeIndexAdd, .backward = backward});
+  library.add<IndexHackedTwinOp>(
+      {.forward = describeIndex<IndexHackedTwinOp>, .backward = backward});
+  library.add<IndexPutHackedTwinOp>(
+      {.forward = describeIndexPut<IndexPutHackedTwinOp>,
+       .backward = backward});
+  library.add<IndexPutOp>(
+      {.forward = describeIndexPut<IndexPutOp>, .backward = backward});
+  library.add<IndexSelectOp>({.forward = describeSelect, .backward = backward});
+  library.add<IndexTensorOp>(
+      {.forward = describeIndex<IndexTensorOp>, .backward = backward});
+  library.add<MaskedSelectOp>(
+      {.forward = describeMaskedSelect, .backward = backward});
+  library.add<NonzeroNumpyOp, WhereConditionOp>(
+      {.forward = describeColumns, .backward = backward});
+  library.add<OneHotOp>({.forward = describeOneHot, .backward = backward});
+  library.add<ScatterAddOp>(
+      {.forward = describeAdd<ScatterAddOp>, .backward = backward});
+  library.add<ScatterReduceOp>(
+      {.forward = describePut<ScatterReduceOp>, .backward = backward});
+  library.add<ScatterReduceTwoOp>(
+      {.forward = describeAdd<ScatterReduceTwoOp>, .backward = backward});
+  library.add<ScatterSrcOp>(
+      {.forward = describePut<ScatterSrcOp>, .backward = backward});
+  library.add<ScatterValueOp>(
+      {.forward = describePut<ScatterValueOp>, .backward = backward});
+  library.add<ScatterValueReduceOp>(
+      {.forward = describePut<ScatterValueReduceOp>, .backward = backward});
+  library.add<TakeAlongDimOp>({describeTakeAlong, savePlaces, backward});
 }

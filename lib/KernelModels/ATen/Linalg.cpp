@@ -7,10 +7,10 @@
 
 #include "Linalg.h"
 #include "../ATenCPU/GemmOperandCopies.h"
-#include "../WorkspaceRules.h"
+#include "../BackwardRules.h"
+#include "../Models.h"
 #include "Backward/BackwardReplay.h"
 #include "koila/Dialect/Koila/IR/MatmulOps.h"
-#include "llvm/ADT/TypeSwitch.h"
 
 using namespace mlir;
 using namespace koila;
@@ -38,20 +38,6 @@ std::optional<Matrices> linalg::getMatrices(WorkspaceRule &rule, Value value) {
     return std::nullopt;
   }
   return matrices;
-}
-
-SmallVector<int64_t, 2> linalg::getInnerVectorBytes(const WorkspaceRule &rule) {
-  Operation *op = rule.getOp();
-  auto tensor = rule.tensor(op->getOperand(0));
-  if (!isa<LinalgSvdvalsOp>(op) || !rule.wantsGradient(op->getOperand(0)) ||
-      !tensor)
-    return {};
-  int64_t rows = tensor->dims.rbegin()[1], columns = tensor->dims.back();
-  if (tensor->numElements() == 0)
-    return {};
-  int64_t values =
-      tensor->numBytes() / (rows * columns) * std::min(rows, columns);
-  return {values * rows, values * columns};
 }
 
 int64_t linalg::getExponentialBytes(WorkspaceRule &rule,
@@ -83,8 +69,7 @@ static void checkPivots(AllocationTrace &trace, const Matrices &matrices) {
   }
 }
 
-/// Whether all infos are zero.
-static void checkInfos(AllocationTrace &trace, const Matrices &matrices) {
+void linalg::checkInfos(AllocationTrace &trace, const Matrices &matrices) {
   auto all = trace.allocate(1);
   trace.allocateTemporary(matrices.count);
   trace.free(all);
@@ -148,7 +133,7 @@ static Solution solve(AllocationTrace &trace, const Matrices &matrices,
   return made;
 }
 
-static void describeInverse(WorkspaceRule &rule, bool keepsInfos, bool checks) {
+static void traceInverse(WorkspaceRule &rule, bool keepsInfos, bool checks) {
   auto matrices = getMatrices(rule, rule.getOp()->getOperand(0));
   if (!matrices)
     return;
@@ -159,8 +144,17 @@ static void describeInverse(WorkspaceRule &rule, bool keepsInfos, bool checks) {
   rule.setTrace(std::move(trace));
 }
 
-static void describeSolve(WorkspaceRule &rule, SavedRule *saved, Value left,
-                          Value right, bool keepsInfos, bool checks) {
+static void describeInverse(WorkspaceRule &rule) {
+  traceInverse(rule, /*keepsInfos=*/false, /*checks=*/true);
+}
+
+static void describeInverseEx(WorkspaceRule &rule) {
+  traceInverse(rule, /*keepsInfos=*/true,
+               cast<LinalgInvExOp>(rule.getOp()).getCheckErrors());
+}
+
+static void traceSolve(WorkspaceRule &rule, SavedRule *saved, Value left,
+                       Value right, bool keepsInfos, bool checks) {
   auto matrices = getMatrices(rule, left);
   auto other = rule.tensor(right);
   auto result = rule.tensor(rule.getOp()->getResult(0));
@@ -184,6 +178,18 @@ static void describeSolve(WorkspaceRule &rule, SavedRule *saved, Value left,
     blas::keepBlocks(*saved, trace, {made.factors, made.pivots});
 }
 
+static void describeSolve(WorkspaceRule &rule, SavedRule *saved) {
+  auto op = cast<LinalgSolveOp>(rule.getOp());
+  traceSolve(rule, saved, op.getA(), op.getB(), /*keepsInfos=*/false,
+             /*checks=*/true);
+}
+
+static void describeSolveEx(WorkspaceRule &rule, SavedRule *saved) {
+  auto op = cast<LinalgSolveExOp>(rule.getOp());
+  traceSolve(rule, saved, op.getA(), op.getB(), /*keepsInfos=*/true,
+             op.getCheckErrors());
+}
+
 /// The triangles are taken out of matrices that are one after the other.
 /// Source: checkTrilTriuBatchContiguous, without repeated matrices.
 bool linalg::copiesForTriangle(const ConcreteTensor &tensor) {
@@ -200,8 +206,7 @@ bool linalg::copiesForTriangle(const ConcreteTensor &tensor) {
   return false;
 }
 
-static void describeCholesky(WorkspaceRule &rule, bool keepsInfos,
-                             bool checks) {
+static void traceCholesky(WorkspaceRule &rule, bool keepsInfos, bool checks) {
   auto matrices = getMatrices(rule, rule.getOp()->getOperand(0));
   if (!matrices)
     return;
@@ -220,6 +225,15 @@ static void describeCholesky(WorkspaceRule &rule, bool keepsInfos,
   rule.setTrace(std::move(trace));
 }
 
+static void describeCholesky(WorkspaceRule &rule) {
+  traceCholesky(rule, /*keepsInfos=*/false, /*checks=*/true);
+}
+
+static void describeCholeskyEx(WorkspaceRule &rule) {
+  traceCholesky(rule, /*keepsInfos=*/true,
+                cast<LinalgCholeskyExOp>(rule.getOp()).getCheckErrors());
+}
+
 //===----------------------------------------------------------------------===//
 // Systems with triangles
 //===----------------------------------------------------------------------===//
@@ -227,8 +241,8 @@ static void describeCholesky(WorkspaceRule &rule, bool keepsInfos,
 /// The right sides are solved in the place of the result. Matrices are read as
 /// they are if their rows or their columns are dense.
 /// Source: linalg_solve_triangular_out.
-static void describeTriangular(WorkspaceRule &rule,
-                               LinalgSolveTriangularOp op) {
+static void describeTriangular(WorkspaceRule &rule) {
+  auto op = cast<LinalgSolveTriangularOp>(rule.getOp());
   auto matrices = rule.tensor(op.getSelf());
   auto result = rule.tensor(op.getResult());
   if (!matrices || !result || matrices->dims.size() < 2)
@@ -244,7 +258,8 @@ static void describeTriangular(WorkspaceRule &rule,
 
 /// Copies of both sides, one of which is the result.
 /// Source: _cholesky_solve_helper_cpu.
-static void describeCholeskySolve(WorkspaceRule &rule, CholeskySolveOp op) {
+static void describeCholeskySolve(WorkspaceRule &rule) {
+  auto op = cast<CholeskySolveOp>(rule.getOp());
   auto matrices = getMatrices(rule, op.getInput2());
   auto result = rule.tensor(op.getResult());
   if (!matrices)
@@ -282,250 +297,7 @@ static void describeCholeskyInverse(WorkspaceRule &rule) {
 }
 
 //===----------------------------------------------------------------------===//
-// Eigenvalues and singular values
-//===----------------------------------------------------------------------===//
-
-/// The eigenvectors, which are computed in the place of the matrices, and what
-/// LAPACK asks for. Sources: _linalg_eigh, apply_lapack_eigh; ?syevd.
-static void describeEigh(WorkspaceRule &rule, SavedRule *saved) {
-  Operation *op = rule.getOp();
-  auto matrices = getMatrices(rule, op->getOperand(0));
-  if (!matrices)
-    return;
-  Type type = matrices->tensor.elementType;
-  if (isa<ComplexType>(type))
-    return rule.setInexact("eigenvalues of complex numbers");
-  bool isOnlyValues = isa<LinalgEigvalshOp>(op);
-  bool hasVectors = !isOnlyValues || rule.wantsGradient(op->getOperand(0));
-  int64_t n = matrices->rows, size = getElementBytes(type);
-  AllocationTrace trace;
-  AllocationTrace::Block vectors;
-  if (hasVectors)
-    vectors = trace.allocate(matrices->bytes);
-  trace.allocate(matrices->getRows() * size);
-  if (!hasVectors) {
-    vectors = trace.allocate(matrices->bytes);
-    trace.allocateTemporary(
-        getBlockBytes(transposeDims(matrices->tensor, -1, -2)));
-  }
-  auto infos = trace.allocate(matrices->getInfoBytes());
-  // The least that ?syevd needs, which it asks for (measured for threads and
-  // sizes); the blocks of the reduction without vectors are MKL's, of at most
-  // 64 columns.
-  constexpr int64_t kMostColumns = 64;
-  int64_t work = n == 1 ? 2 : 2 * n * n + 6 * n + 2, places = 5 * n + 3;
-  if (!hasVectors && n > 1) {
-    work = (kMostColumns + 2) * n + 1;
-    rule.setBound("in blocks of how many columns LAPACK works is not known");
-  }
-  if (!hasVectors || n == 1)
-    places = 1;
-  auto numbers = trace.allocate(work * size);
-  trace.allocateTemporary(places * sizeof(int32_t));
-  trace.free(numbers);
-  checkInfos(trace, *matrices);
-  trace.free(infos);
-  if (isOnlyValues)
-    trace.free(vectors);
-  rule.setTrace(trace);
-  if (saved && isOnlyValues)
-    blas::keepBlocks(*saved, trace, vectors);
-}
-
-/// A copy of the matrices with their columns first; LAPACK's work is in memory
-/// of its own. Source: _linalg_svd, svd_kernel.
-static void describeSvd(WorkspaceRule &rule, SavedRule *saved) {
-  Operation *op = rule.getOp();
-  auto matrices = getMatrices(rule, op->getOperand(0));
-  if (!matrices)
-    return;
-  if (isa<ComplexType>(matrices->tensor.elementType))
-    return rule.setInexact("singular values of complex numbers");
-  AllocationTrace trace;
-  SmallVector<AllocationTrace::Block> inner;
-  for (int64_t bytes : getInnerVectorBytes(rule))
-    inner.push_back(trace.allocate(bytes));
-  SmallVector<int64_t> results;
-  for (Value value : op->getResults()) {
-    auto result = rule.tensor(value);
-    if (!result)
-      return rule.setInexact("the shape of a result is unknown");
-    results.push_back(result->numBytes());
-  }
-  // The values are the last.
-  if (results.size() == 3)
-    std::swap(results[1], results[2]);
-  for (int64_t bytes : results)
-    trace.allocate(bytes);
-  auto infos = trace.allocate(matrices->getInfoBytes());
-  auto copy = trace.allocate(matrices->bytes);
-  trace.allocateTemporary(
-      getBlockBytes(transposeDims(matrices->tensor, -1, -2)));
-  trace.free(copy);
-  checkInfos(trace, *matrices);
-  trace.free(infos);
-  for (AllocationTrace::Block block : llvm::reverse(inner))
-    trace.free(block);
-  rule.setTrace(trace);
-  if (saved)
-    blas::keepBlocks(*saved, trace, inner);
-}
-
-/// Written over a copy of the reflectors. Source: linalg_householder_product.
-static void describeReflectors(WorkspaceRule &rule) {
-  auto tensor = rule.tensor(rule.getOp()->getOperand(0));
-  if (!tensor || tensor->dims.size() < 2 || tensor->numElements() == 0 ||
-      isa<ComplexType>(tensor->elementType))
-    return rule.setInexact("the reflectors are unknown, none or complex");
-  // ?orgqr of MKL asks for blocks of 16 to 128 columns (measured for sizes and
-  // threads).
-  constexpr int64_t kMostColumns = 128;
-  int64_t rows = tensor->dims.rbegin()[1], columns = tensor->dims.back();
-  rule.setTransient((kMostColumns * (rows + 2 * columns) + 1) *
-                    getElementBytes(tensor->elementType));
-  rule.setBound("in blocks of how many columns LAPACK works is not known");
-}
-
-/// Source: mexp_impl and compute_T18_scale_square in native/LinearAlgebra.cpp.
-static void describeExponential(WorkspaceRule &rule) {
-  auto matrices = getMatrices(rule, rule.getOp()->getOperand(0));
-  if (!matrices)
-    return;
-  Type type = matrices->tensor.elementType;
-  if (!(type.isF32() || type.isF64()) || matrices->rows < 2 ||
-      !matrices->tensor.contiguous)
-    return rule.setInexact("the exponential of one number or a strided matrix, "
-                           "or of another type than float32 and float64");
-  rule.setTransient(getExponentialBytes(rule, *matrices));
-}
-
-//===----------------------------------------------------------------------===//
-// Determinants
-//===----------------------------------------------------------------------===//
-
-namespace {
-/// Of what determinants are computed.
-struct Permutation {
-  AllocationTrace::Block factors, pivots, infos;
-  /// The product of a diagonal, and the signs of the permutations.
-  AllocationTrace::Block product, signs;
-};
-} // namespace
-
-/// Factors, pivots and infos, and while `products` are alive, the signs of the
-/// permutations: pivots that are not their place, counted as int64.
-static Permutation permute(AllocationTrace &trace, const Matrices &matrices,
-                           int64_t products) {
-  Permutation made;
-  made.factors = trace.allocate(matrices.bytes);
-  made.pivots = trace.allocate(matrices.getPivotBytes());
-  made.infos = trace.allocate(matrices.getInfoBytes());
-  made.product = trace.allocate(products);
-  auto places = trace.allocate(sizeof(int32_t) * matrices.rows);
-  auto moved = trace.allocate(matrices.getRows());
-  made.signs = trace.allocate(sizeof(int64_t) * matrices.count);
-  trace.allocateTemporary(sizeof(int64_t) * matrices.getRows());
-  // Three numbers make a sign of a count.
-  for (int64_t number = 0; number < 3; ++number)
-    trace.allocateTemporary(sizeof(int64_t));
-  trace.free(moved);
-  trace.free(places);
-  return made;
-}
-
-static void describeDet(WorkspaceRule &rule, SavedRule *saved) {
-  auto matrices = getMatrices(rule, rule.getOp()->getOperand(0));
-  auto result = rule.tensor(rule.getOp()->getResult(0));
-  if (!matrices || !result)
-    return;
-  AllocationTrace trace;
-  trace.allocate(result->numBytes());
-  Permutation made = permute(trace, *matrices, result->numBytes());
-  trace.allocateTemporary(result->numBytes());
-  for (AllocationTrace::Block block :
-       {made.signs, made.product, made.infos, made.factors, made.pivots})
-    trace.free(block);
-  rule.setTrace(trace);
-  if (saved)
-    blas::keepBlocks(*saved, trace, {made.factors, made.pivots});
-}
-
-/// What slogdet holds beyond its results.
-static Permutation allocateSlogdet(AllocationTrace &trace,
-                                   const Matrices &matrices) {
-  Type type = matrices.tensor.elementType;
-  int64_t size = getElementBytes(type), diagonal = matrices.getRows() * size;
-  Permutation made = permute(trace, matrices, 0);
-  // Signs along the diagonal, their product, and that by the permutation's.
-  auto signs = trace.allocate(diagonal);
-  auto product = trace.allocate(matrices.count * size);
-  trace.allocateTemporary(matrices.count * size);
-  trace.free(product);
-  trace.free(signs);
-  trace.free(made.signs);
-  // Magnitudes; those of complex numbers are complex at first.
-  if (isa<ComplexType>(type))
-    trace.lump(diagonal / 2 + diagonal);
-  else
-    trace.allocateTemporary(diagonal);
-  trace.free(made.infos);
-  trace.free(made.factors);
-  trace.free(made.pivots);
-  return made;
-}
-
-static void describeSlogdet(WorkspaceRule &rule, SavedRule *saved) {
-  auto matrices = getMatrices(rule, rule.getOp()->getOperand(0));
-  if (!matrices)
-    return;
-  int64_t results = 0;
-  AllocationTrace trace;
-  for (Value value : rule.getOp()->getResults().take_front(2)) {
-    auto result = rule.tensor(value);
-    if (!result)
-      return rule.setInexact("the shape of a result is unknown");
-    results += result->numBytes();
-    trace.allocate(result->numBytes());
-  }
-  Permutation made = allocateSlogdet(trace, *matrices);
-  rule.setTrace(trace, results);
-  if (saved)
-    blas::keepBlocks(*saved, trace, {made.factors, made.pivots});
-}
-
-/// slogdet, whose results are then put together: a NaN where the sign is
-/// negative.
-static void describeLogdet(WorkspaceRule &rule, SavedRule *saved) {
-  auto matrices = getMatrices(rule, rule.getOp()->getOperand(0));
-  auto result = rule.tensor(rule.getOp()->getResult(0));
-  if (!matrices || !result)
-    return;
-  if (isa<ComplexType>(result->elementType))
-    return rule.setInexact("logdet of complex numbers");
-  int64_t size = getElementBytes(result->elementType);
-  AllocationTrace trace;
-  auto sign = trace.allocate(result->numBytes());
-  auto logarithm = trace.allocate(result->numBytes());
-  Permutation made = allocateSlogdet(trace, *matrices);
-  auto number = trace.allocate(sizeof(double));
-  auto cast = trace.allocate(result->elementType.isF64() ? 0 : size);
-  auto isNegative = trace.allocate(matrices->count);
-  trace.free(number);
-  trace.free(cast);
-  auto nan = trace.allocate(size);
-  trace.allocate(result->numBytes());
-  trace.free(nan);
-  trace.free(isNegative);
-  trace.free(sign);
-  trace.free(logarithm);
-  rule.setTrace(trace);
-  if (saved)
-    blas::keepBlocks(*saved, trace,
-                     {made.factors, made.pivots, sign, isNegative});
-}
-
-//===----------------------------------------------------------------------===//
-// Powers
+// Powers and exponentials
 //===----------------------------------------------------------------------===//
 
 static Factor makeContiguous(Factor factor) {
@@ -549,7 +321,9 @@ static void raise(WorkspaceRule &rule, AllocationTrace &trace,
   trace.free(square);
 }
 
-static void describePower(WorkspaceRule &rule, int64_t exponent) {
+template <typename OpT>
+static void describePower(WorkspaceRule &rule) {
+  int64_t exponent = cast<OpT>(rule.getOp()).getN();
   Value self = rule.getOp()->getOperand(0);
   auto matrices = getMatrices(rule, self);
   auto base = blas::getFactor(rule, self);
@@ -560,7 +334,7 @@ static void describePower(WorkspaceRule &rule, int64_t exponent) {
   if (exponent == 1)
     return;
   if (exponent == -1)
-    return describeInverse(rule, /*keepsInfos=*/false, /*checks=*/true);
+    return describeInverse(rule);
   if (!blas::checkFactors(rule, base, base))
     return;
   if (std::abs(exponent) > 3)
@@ -577,73 +351,70 @@ static void describePower(WorkspaceRule &rule, int64_t exponent) {
   rule.setTrace(std::move(trace));
 }
 
-/// `saved`, if there, is told what autograd keeps inside: factors and their
-/// pivots, and vectors that are no results.
-static void describeFunction(WorkspaceRule &rule, SavedRule *saved) {
-  llvm::TypeSwitch<Operation *>(rule.getOp())
-      .Case<LinalgSolveTriangularOp>(
-          [&](auto op) { describeTriangular(rule, op); })
-      .Case<CholeskySolveOp>([&](auto op) { describeCholeskySolve(rule, op); })
-      .Case<CholeskyInverseOp>([&](auto) { describeCholeskyInverse(rule); })
-      .Case<LinalgEighOp, LinalgEigvalshOp>(
-          [&](auto) { describeEigh(rule, saved); })
-      .Case<LinalgSvdOp, LinalgSvdvalsOp>(
-          [&](auto) { describeSvd(rule, saved); })
-      .Case<LinalgMatrixExpOp, MatrixExpOp>(
-          [&](auto) { describeExponential(rule); })
-      .Case<LinalgHouseholderProductOp>([&](auto) { describeReflectors(rule); })
-      .Case<LinalgInvOp, InverseOp>(
-          [&](auto) { describeInverse(rule, false, true); })
-      .Case<LinalgInvExOp>(
-          [&](auto op) { describeInverse(rule, true, op.getCheckErrors()); })
-      .Case<LinalgCholeskyOp, CholeskyOp>(
-          [&](auto) { describeCholesky(rule, false, true); })
-      .Case<LinalgCholeskyExOp>(
-          [&](auto op) { describeCholesky(rule, true, op.getCheckErrors()); })
-      .Case<LinalgSolveOp>([&](auto op) {
-        describeSolve(rule, saved, op.getA(), op.getB(), false, true);
-      })
-      .Case<LinalgSolveExOp>([&](auto op) {
-        describeSolve(rule, saved, op.getA(), op.getB(), true,
-                      op.getCheckErrors());
-      })
-      .Case<LinalgDetOp, DetOp>([&](auto) { describeDet(rule, saved); })
-      .Case<LinalgSlogdetOp, SlogdetOp>(
-          [&](auto) { describeSlogdet(rule, saved); })
-      .Case<LogdetOp>([&](auto) { describeLogdet(rule, saved); })
-      .Case<LinalgMatrixPowerOp, MatrixPowerOp>(
-          [&](auto op) { describePower(rule, op.getN()); })
-      .Default([&](Operation *) { rules::describeUnknownWorkspace(rule); });
-}
-
-/// The same in bytes.
-static int64_t getKeptBytes(WorkspaceRule &rule) {
-  Operation *op = rule.getOp();
-  if (isa<LinalgSvdvalsOp>(op))
-    return llvm::sum_of(getInnerVectorBytes(rule));
-  auto matrices = getMatrices(rule, op->getOperand(0));
-  if (!matrices || isa<LinalgEigvalshOp>(op))
-    return matrices ? matrices->bytes : 0;
-  // The sign, and where it is negative.
-  int64_t signs = getElementBytes(matrices->tensor.elementType) + 1;
-  return matrices->bytes + matrices->getPivotBytes() +
-         (isa<LogdetOp>(op) ? matrices->count * signs : 0);
-}
-
-void rules::describeMatrixFunctionSaved(SavedRule &rule) {
-  // Powers say themselves that they do not know.
-  saveDifferentiated(rule);
-  if (!isa<LinalgSolveOp, LinalgSolveExOp, LinalgDetOp, DetOp, LinalgSlogdetOp,
-           SlogdetOp, LogdetOp, LinalgEigvalshOp, LinalgSvdvalsOp>(
-          rule.getOp()))
+/// Source: mexp_impl and compute_T18_scale_square in native/LinearAlgebra.cpp.
+static void describeExponential(WorkspaceRule &rule) {
+  auto matrices = getMatrices(rule, rule.getOp()->getOperand(0));
+  if (!matrices)
     return;
+  Type type = matrices->tensor.elementType;
+  if (!(type.isF32() || type.isF64()) || matrices->rows < 2 ||
+      !matrices->tensor.contiguous)
+    return rule.setInexact("the exponential of one number or a strided matrix, "
+                           "or of another type than float32 and float64");
+  rule.setTransient(getExponentialBytes(rule, *matrices));
+}
+
+//===----------------------------------------------------------------------===//
+// What autograd keeps
+//===----------------------------------------------------------------------===//
+
+void linalg::saveOperands(SavedRule &rule) { saveDifferentiated(rule); }
+
+int64_t linalg::getFactorBytes(WorkspaceRule &rule) {
+  auto matrices = getMatrices(rule, rule.getOp()->getOperand(0));
+  return matrices ? matrices->bytes + matrices->getPivotBytes() : 0;
+}
+
+void linalg::saveInner(SavedRule &rule,
+                       void (*replay)(WorkspaceRule &, SavedRule *),
+                       int64_t (*getKeptBytes)(WorkspaceRule &)) {
+  saveDifferentiated(rule);
   int64_t before = rule.getKept();
-  describeFunction(rule, &rule);
+  replay(rule, &rule);
   // Where the function is not known, the bytes may be.
   if (int64_t kept = getKeptBytes(rule); rule.getKept() == before && kept > 0)
     rule.keep(kept);
 }
 
-void rules::describeMatrixFunctionWorkspace(WorkspaceRule &rule) {
-  describeFunction(rule, /*saved=*/nullptr);
+static void saveSolve(SavedRule &rule) {
+  saveInner(rule, describeSolve, getFactorBytes);
+}
+
+static void saveSolveEx(SavedRule &rule) {
+  saveInner(rule, describeSolveEx, getFactorBytes);
+}
+
+// Powers say themselves that they do not know what autograd keeps.
+void kernels::addMatrixFunctionModels(KernelLibrary &library) {
+  auto backward = rules::describeMatrixFunctionBackward;
+  library.add<CholeskyInverseOp>(
+      {describeCholeskyInverse, saveOperands, backward});
+  library.add<CholeskyOp, LinalgCholeskyOp>(
+      {describeCholesky, saveOperands, backward});
+  library.add<CholeskySolveOp>({describeCholeskySolve, saveOperands, backward});
+  library.add<InverseOp, LinalgInvOp>(
+      {describeInverse, saveOperands, backward});
+  library.add<LinalgCholeskyExOp>({describeCholeskyEx, saveOperands, backward});
+  library.add<LinalgInvExOp>({describeInverseEx, saveOperands, backward});
+  library.add<LinalgMatrixExpOp, MatrixExpOp>(
+      {describeExponential, saveOperands, backward});
+  library.add<LinalgMatrixPowerOp>(
+      {describePower<LinalgMatrixPowerOp>, saveOperands, backward});
+  library.add<LinalgSolveExOp>(
+      {forwardOf<describeSolveEx>, saveSolveEx, backward});
+  library.add<LinalgSolveOp>({forwardOf<describeSolve>, saveSolve, backward});
+  library.add<LinalgSolveTriangularOp>(
+      {describeTriangular, saveOperands, backward});
+  library.add<MatrixPowerOp>(
+      {describePower<MatrixPowerOp>, saveOperands, backward});
 }

@@ -27,6 +27,8 @@ struct Matrices {
 /// None where the shape is unknown or there are too many, and then the rule
 /// says so.
 std::optional<Matrices> getMatrices(WorkspaceRule &rule, mlir::Value value);
+/// Whether all infos are zero.
+void checkInfos(AllocationTrace &trace, const Matrices &matrices);
 /// Whether triangles are taken out of a copy: of matrices, with known strides,
 /// that are not one after the other.
 bool copiesForTriangle(const ConcreteTensor &tensor);
@@ -35,6 +37,15 @@ llvm::SmallVector<int64_t, 2> getInnerVectorBytes(const WorkspaceRule &rule);
 /// What the exponential of matrices of float32 or float64 holds inside; of a
 /// single or tiny one the most.
 int64_t getExponentialBytes(WorkspaceRule &rule, const Matrices &matrices);
+
+/// Autograd keeps what the differentiation rule names, and nothing else.
+void saveOperands(SavedRule &rule);
+/// It also keeps what `replay` tells: factors and their pivots, or vectors that
+/// are no results. Where that is not known, the bytes may be.
+void saveInner(SavedRule &rule, void (*replay)(WorkspaceRule &, SavedRule *),
+               int64_t (*getKeptBytes)(WorkspaceRule &));
+/// Of factors and their pivots.
+int64_t getFactorBytes(WorkspaceRule &rule);
 
 } // namespace koila::linalg
 

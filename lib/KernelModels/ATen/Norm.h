@@ -1,4 +1,9 @@
 //===- Norm.h - What kernels of normalisations see --------------*- C++ -*-===//
+//
+// Private to lib/KernelModels: sizes that normalisations have in common, and
+// their backward passes.
+//
+//===----------------------------------------------------------------------===//
 
 #ifndef KOILA_LIB_KERNELMODELS_ATEN_NORM_H
 #define KOILA_LIB_KERNELMODELS_ATEN_NORM_H
@@ -6,6 +11,18 @@
 #include "koila/Interfaces/Rules.h"
 
 namespace koila::kernels {
+
+/// Bytes of an element of `type` in a sum, which half types do in float32.
+int64_t getSumBytes(mlir::Type type);
+/// Of a statistic: as the parameters are, which may be float32 for half types.
+int64_t getStatisticBytes(const WorkspaceRule &rule,
+                          const ConcreteTensor &input,
+                          mlir::ValueRange parameters);
+/// Mean and reciprocal deviation of `count` rows or groups.
+void keepStatistics(SavedRule &rule, const ConcreteTensor &input, int64_t count,
+                    mlir::ValueRange parameters);
+/// The first operand; none, and the rule says so, if it is unknown or a number.
+std::optional<ConcreteTensor> getNormInput(WorkspaceRule &rule);
 
 /// Whether the kernels of batch_norm see a dense `input` as rows of channels.
 bool normalisesRows(const ConcreteTensor &input);

@@ -5,13 +5,14 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "../BackwardRules.h"
+#include "../Models.h"
 #include "../WorkspaceRules.h"
 #include "Linalg.h"
 #include "TensorBytes.h"
 #include "koila/Dialect/Koila/IR/IndexOps.h"
 #include "koila/Dialect/Koila/IR/SpectralOps.h"
 #include "koila/Interfaces/Layout.h"
-#include "llvm/ADT/TypeSwitch.h"
 
 using namespace mlir;
 using namespace koila;
@@ -28,10 +29,49 @@ static void describeRows(WorkspaceRule &rule, const ConcreteTensor &input,
   rule.setTrace(std::move(trace), result);
 }
 
+namespace {
+/// A call with numbers for its shapes.
+struct Moved {
+  ConcreteTensor input, result;
+};
+} // namespace
+
+/// None, and the rule says so, if a shape is unknown.
+static std::optional<Moved> getMoved(WorkspaceRule &rule) {
+  auto input = rule.tensor(rule.getOp()->getOperand(0));
+  auto result = rule.tensor(rule.getOp()->getResult(0));
+  if (input && result)
+    return Moved{*input, *result};
+  rule.setInexact("a shape of the operator is unknown");
+  return std::nullopt;
+}
+
+/// Without a dim, of all elements as a vector.
+static void describeInterleaved(WorkspaceRule &rule) {
+  auto moved = getMoved(rule);
+  if (moved && !cast<RepeatInterleaveIntOp>(rule.getOp()).getDim())
+    describeRows(rule, moved->input, moved->result.numBytes(),
+                 getFlatCopyBytes(moved->input));
+}
+
+static void describeRepeat(WorkspaceRule &rule) {
+  auto moved = getMoved(rule);
+  if (!moved)
+    return;
+  if (moved->result.numElements() != 0) {
+    AllocationTrace trace;
+    allocateRepeat(trace, moved->result.dims.size());
+    return rule.setTrace(std::move(trace));
+  }
+  // Repeated no times, it is not looked at.
+  if (moved->input.numElements() == 0)
+    rule.setInexact("a repetition of nothing");
+}
+
 /// A roll of several dims is one of the first, rolled in the others: each is a
 /// tensor that lives until the last is done.
-static void describeRoll(WorkspaceRule &rule, const ConcreteTensor &input,
-                         size_t dims) {
+static void rollDims(WorkspaceRule &rule, const ConcreteTensor &input,
+                     size_t dims) {
   // Without dims all elements are rolled as a vector.
   if (dims == 0)
     return describeRows(rule, input, input.numBytes(), getCopyBytes(input));
@@ -45,11 +85,33 @@ static void describeRoll(WorkspaceRule &rule, const ConcreteTensor &input,
   rule.setTrace(std::move(trace));
 }
 
+static void describeRoll(WorkspaceRule &rule) {
+  if (auto moved = getMoved(rule))
+    rollDims(rule, moved->input, cast<RollOp>(rule.getOp()).getDims().size());
+}
+
+/// A roll of all dims, if none is named.
+template <typename OpT>
+static void describeShift(WorkspaceRule &rule) {
+  auto dims = cast<OpT>(rule.getOp()).getDim();
+  if (auto moved = getMoved(rule))
+    rollDims(rule, moved->input,
+             dims ? dims->size() : moved->input.dims.size());
+}
+
+static void describeShuffle(WorkspaceRule &rule) {
+  if (auto moved = getMoved(rule))
+    rule.setTransient(getSuggestedCopyBytes(moved->input));
+}
+
 /// The result starts as a tensor like the operand, which is replaced where that
 /// is too small, and else keeps its storage; the operand is made contiguous.
 /// Sources: im2col_cpu and col2im_cpu in native/Im2Col.cpp and Col2Im.cpp.
-static void describeBlocks(WorkspaceRule &rule, const ConcreteTensor &input,
-                           const ConcreteTensor &result) {
+static void describeBlocks(WorkspaceRule &rule) {
+  auto moved = getMoved(rule);
+  if (!moved)
+    return;
+  const auto &[input, result] = *moved;
   bool isReplaced = result.numBytes() > input.numBytes();
   AllocationTrace trace;
   AllocationTrace::Block first = trace.allocate(input.numBytes());
@@ -84,48 +146,37 @@ void rules::describeReshapeWorkspace(WorkspaceRule &rule, Value self) {
     rule.setTransient(block);
 }
 
-void rules::describeRearrangeWorkspace(WorkspaceRule &rule) {
-  Operation *op = rule.getOp();
-  auto input = rule.tensor(op->getOperand(0));
-  auto result = rule.tensor(op->getResult(0));
-  if (!input || !result)
-    return rule.setInexact("a shape of the operator is unknown");
-  llvm::TypeSwitch<Operation *>(op)
-      .Case<FlipOp, FliplrOp, FlipudOp, Rot90Op, DiagEmbedOp>([](auto) {})
-      // Without a dim, of all elements as a vector.
-      .Case<RepeatInterleaveIntOp>([&](auto repeat) {
-        if (!repeat.getDim())
-          describeRows(rule, *input, result->numBytes(),
-                       getFlatCopyBytes(*input));
-      })
-      .Case<RollOp>(
-          [&](auto roll) { describeRoll(rule, *input, roll.getDims().size()); })
-      .Case<FftFftshiftOp, FftIfftshiftOp>([&](auto shift) {
-        auto dims = shift.getDim();
-        describeRoll(rule, *input, dims ? dims->size() : input->dims.size());
-      })
-      .Case<RepeatOp, TileOp>([&](auto) {
-        if (result->numElements() != 0) {
-          AllocationTrace trace;
-          allocateRepeat(trace, result->dims.size());
-          return rule.setTrace(std::move(trace));
-        }
-        // Repeated no times, it is not looked at.
-        if (input->numElements() == 0)
-          rule.setInexact("a repetition of nothing");
-      })
-      .Case<PixelShuffleOp, PixelUnshuffleOp, ChannelShuffleOp,
-            NativeChannelShuffleOp>(
-          [&](auto) { rule.setTransient(getSuggestedCopyBytes(*input)); })
-      .Case<Im2colOp, Col2imOp>(
-          [&](auto) { describeBlocks(rule, *input, *result); })
-      .Case<TrilOp, TriuOp>([&](auto triangle) {
-        if (triangle.getTied())
-          return describeUnknownWorkspace(rule);
-        if (!input->getStrides())
-          return rule.setInexact("the strides of the matrices are unknown");
-        if (linalg::copiesForTriangle(*input))
-          rule.setTransient(input->numBytes());
-      })
-      .Default([&](Operation *) { describeUnknownWorkspace(rule); });
+template <typename OpT>
+static void describeTriangle(WorkspaceRule &rule) {
+  auto moved = getMoved(rule);
+  if (!moved)
+    return;
+  if (cast<OpT>(rule.getOp()).getTied())
+    return rule.setInexact("a triangle that is cut in place");
+  if (!moved->input.getStrides())
+    return rule.setInexact("the strides of the matrices are unknown");
+  if (linalg::copiesForTriangle(moved->input))
+    rule.setTransient(moved->input.numBytes());
+}
+
+void kernels::addPermuteRepeatModels(KernelLibrary &library) {
+  auto backward = rules::describeIndexBackward;
+  library.add<ChannelShuffleOp, NativeChannelShuffleOp, PixelShuffleOp,
+              PixelUnshuffleOp>(
+      {.forward = describeShuffle, .backward = backward});
+  library.add<Col2imOp, Im2colOp>(
+      {.forward = describeBlocks, .backward = backward});
+  library.add<DiagEmbedOp, FlipOp, FliplrOp, FlipudOp, Rot90Op>(
+      {.forward = allocateNothing, .backward = backward});
+  library.add<FftFftshiftOp>({.forward = describeShift<FftFftshiftOp>});
+  library.add<FftIfftshiftOp>({.forward = describeShift<FftIfftshiftOp>});
+  library.add<RepeatInterleaveIntOp>(
+      {.forward = describeInterleaved, .backward = backward});
+  library.add<RepeatOp, TileOp>(
+      {.forward = describeRepeat, .backward = backward});
+  library.add<RollOp>({.forward = describeRoll, .backward = backward});
+  library.add<TrilOp>(
+      {.forward = describeTriangle<TrilOp>, .backward = backward});
+  library.add<TriuOp>(
+      {.forward = describeTriangle<TriuOp>, .backward = backward});
 }

@@ -5,11 +5,11 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "../WorkspaceRules.h"
+#include "../BackwardRules.h"
+#include "../Models.h"
 #include "TensorBytes.h"
 #include "koila/Dialect/Koila/IR/PoolOps.h"
 #include "koila/Dialect/Koila/IR/TypePromotion.h"
-#include "llvm/ADT/TypeSwitch.h"
 
 using namespace mlir;
 using namespace koila;
@@ -26,23 +26,138 @@ static int64_t getIndexBytes(const ConcreteTensor &result) {
                     IntegerType::get(result.elementType.getContext(), 64));
 }
 
+namespace {
+/// A pool with numbers for its shapes.
+struct Pooled {
+  ConcreteTensor input, result;
+
+  /// Whether one element is left of each of the last `rank` dims.
+  bool isMean(size_t rank) const {
+    return llvm::all_of(ArrayRef(result.dims).take_back(rank),
+                        [](int64_t extent) { return extent == 1; });
+  }
+  /// An adaptive average of nothing reads nothing.
+  bool isOfNothing() const {
+    return result.numElements() == 0 && input.numElements() != 0;
+  }
+};
+} // namespace
+
+/// None, and the rule says so, if a shape is unknown.
+static std::optional<Pooled> getPooled(WorkspaceRule &rule) {
+  auto input = rule.tensor(rule.getOp()->getOperand(0));
+  auto result = rule.tensor(rule.getOp()->getResult(0));
+  if (input && result)
+    return Pooled{*input, *result};
+  rule.setInexact("a shape of the pool is unknown");
+  return std::nullopt;
+}
+
+//===----------------------------------------------------------------------===//
+// Maxima
+//===----------------------------------------------------------------------===//
+
 /// The indices, and the input in another layout.
-static void describeMaxima(WorkspaceRule &rule, const ConcreteTensor &result,
-                           int64_t copy) {
+static void traceMaxima(WorkspaceRule &rule, const ConcreteTensor &result,
+                        int64_t copy) {
   AllocationTrace trace;
   trace.allocate(getIndexBytes(result));
   trace.allocate(copy);
   rule.setTrace(std::move(trace), 0);
 }
 
-/// A mean over the trailing `rank` dims where one element of each is left.
-static void describeAdaptiveMean(WorkspaceRule &rule,
-                                 const ConcreteTensor &input,
-                                 const ConcreteTensor &result, size_t rank,
-                                 int64_t otherwise) {
-  if (!llvm::all_of(ArrayRef(result.dims).take_back(rank),
-                    [](int64_t extent) { return extent == 1; }))
-    return rule.setTransient(otherwise);
+static void describeMaxPool(WorkspaceRule &rule) {
+  if (auto pooled = getPooled(rule))
+    traceMaxima(rule, pooled->result, getSuggestedCopyBytes(pooled->input));
+}
+
+static void saveMaxPool(SavedRule &rule) {
+  auto pooled = getPooled(rule);
+  if (!pooled)
+    return;
+  saveDifferentiated(rule);
+  rule.keep(getIndexBytes(pooled->result));
+}
+
+/// Rows, without indices.
+static void describeMaxPool1d(WorkspaceRule &rule) {
+  auto pooled = getPooled(rule);
+  if (!pooled)
+    return;
+  AllocationTrace trace;
+  allocateContiguous(trace, pooled->input);
+  rule.setTrace(std::move(trace), 0);
+}
+
+/// By way of two dims, which without a gradient it is not.
+static void saveMaxPool1d(SavedRule &rule) {
+  auto pooled = getPooled(rule);
+  if (!pooled)
+    return;
+  saveDifferentiated(rule);
+  traceMaxima(rule, pooled->result,
+              getSuggestedCopyBytes(asImage(pooled->input)));
+  rule.keep(getIndexBytes(pooled->result));
+}
+
+static void describeMaxUnpool(WorkspaceRule &rule) {
+  auto pooled = getPooled(rule);
+  auto indices = rule.tensor(rule.getOp()->getOperand(1));
+  if (!pooled)
+    return;
+  if (!indices)
+    return rule.setInexact("the shape of the indices is unknown");
+  AllocationTrace trace;
+  trace.allocate(getSuggestedCopyBytes(pooled->input));
+  trace.allocate(getSuggestedCopyBytes(*indices));
+  rule.setTrace(std::move(trace), 0);
+}
+
+//===----------------------------------------------------------------------===//
+// Copies of the input
+//===----------------------------------------------------------------------===//
+
+static void copyLine(WorkspaceRule &rule) {
+  if (auto pooled = getPooled(rule))
+    rule.setTransient(getSuggestedCopyBytes(asImage(pooled->input)));
+}
+
+static void copyImage(WorkspaceRule &rule) {
+  if (auto pooled = getPooled(rule))
+    rule.setTransient(getSuggestedCopyBytes(pooled->input));
+}
+
+/// Without a batch, four dims are no image in channels-last.
+static void copyVolume(WorkspaceRule &rule) {
+  if (auto pooled = getPooled(rule))
+    rule.setTransient(pooled->input.dims.size() == 4
+                          ? getCopyBytes(pooled->input)
+                          : getSuggestedCopyBytes(pooled->input));
+}
+
+//===----------------------------------------------------------------------===//
+// Adaptive averages
+//===----------------------------------------------------------------------===//
+
+/// The kernel for images.
+static void describePlainAdaptive(WorkspaceRule &rule) {
+  auto pooled = getPooled(rule);
+  if (pooled && !pooled->isOfNothing())
+    rule.setTransient(getSuggestedCopyBytes(pooled->input));
+}
+
+/// A mean where one element of each of `Rank` dims is left. Else lines and
+/// images are copied; the kernel for volumes reads any strides.
+template <size_t Rank>
+static void describeAdaptive(WorkspaceRule &rule) {
+  auto pooled = getPooled(rule);
+  if (!pooled || (Rank < 3 && pooled->isOfNothing()))
+    return;
+  const auto &[input, result] = *pooled;
+  if (!pooled->isMean(Rank))
+    return rule.setTransient(Rank == 1   ? getSuggestedCopyBytes(asImage(input))
+                             : Rank == 2 ? getSuggestedCopyBytes(input)
+                                         : 0);
   if (isa<ComplexType>(result.elementType))
     return rule.setInexact("a mean of complex numbers");
   AllocationTrace trace;
@@ -50,84 +165,33 @@ static void describeAdaptiveMean(WorkspaceRule &rule,
   rule.setTrace(std::move(trace));
 }
 
-void rules::describePoolWorkspace(WorkspaceRule &rule) {
-  Operation *op = rule.getOp();
-  auto input = rule.tensor(op->getOperand(0));
-  auto result = rule.tensor(op->getResult(0));
-  if (!input || !result)
-    return rule.setInexact("a shape of the pool is unknown");
-  // An adaptive average of nothing reads nothing.
-  if (isa<AdaptiveAvgPool1dOp, AdaptiveAvgPool2dOp, PlainAdaptiveAvgPool2dOp>(
-          op) &&
-      result->numElements() == 0 && input->numElements() != 0)
-    return;
-  int64_t copy = getSuggestedCopyBytes(*input);
-  llvm::TypeSwitch<Operation *>(op)
-      .Case<MaxPool1dOp>([&](auto) {
-        AllocationTrace trace;
-        allocateContiguous(trace, *input);
-        rule.setTrace(std::move(trace), 0);
-      })
-      .Case<MaxPool2dOp, MaxPool3dOp>(
-          [&](auto) { describeMaxima(rule, *result, copy); })
-      .Case<MaxPool1dWithIndicesOp, AvgPool1dOp, AdaptiveMaxPool1dOp>(
-          [&](auto) {
-            rule.setTransient(getSuggestedCopyBytes(asImage(*input)));
-          })
-      .Case<MaxPool2dWithIndicesOp, MaxPool3dWithIndicesOp, AvgPool2dOp,
-            AdaptiveMaxPool2dOp, PlainAdaptiveAvgPool2dOp>(
-          [&](auto) { rule.setTransient(copy); })
-      // Without a batch, four dims are no image in channels-last.
-      .Case<AvgPool3dOp>([&](auto) {
-        rule.setTransient(input->dims.size() == 4 ? getCopyBytes(*input)
-                                                  : copy);
-      })
-      .Case<AdaptiveAvgPool1dOp>([&](auto) {
-        describeAdaptiveMean(rule, *input, *result, 1,
-                             getSuggestedCopyBytes(asImage(*input)));
-      })
-      .Case<AdaptiveAvgPool2dOp>(
-          [&](auto) { describeAdaptiveMean(rule, *input, *result, 2, copy); })
-      // Its kernel reads any strides.
-      .Case<AdaptiveAvgPool3dOp>(
-          [&](auto) { describeAdaptiveMean(rule, *input, *result, 3, 0); })
-      .Case<PlainAdaptiveAvgPool3dOp, AdaptiveMaxPool3dOp>([](auto) {})
-      .Case<MaxUnpool2dOp, MaxUnpool3dOp>([&](auto) {
-        auto indices = rule.tensor(op->getOperand(1));
-        if (!indices)
-          return rule.setInexact("the shape of the indices is unknown");
-        AllocationTrace trace;
-        trace.allocate(copy);
-        trace.allocate(getSuggestedCopyBytes(*indices));
-        rule.setTrace(std::move(trace), 0);
-      })
-      .Default([&](Operation *) { describeUnknownWorkspace(rule); });
+/// A mean reads nothing again.
+template <size_t Rank>
+static void saveAdaptive(SavedRule &rule) {
+  if (auto pooled = getPooled(rule); pooled && !pooled->isMean(Rank))
+    saveDifferentiated(rule);
 }
 
-void rules::describePoolSaved(SavedRule &rule) {
-  Operation *op = rule.getOp();
-  auto input = rule.tensor(op->getOperand(0));
-  auto result = rule.tensor(op->getResult(0));
-  if (!input || !result)
-    return rule.setInexact("a shape of the pool is unknown");
-  auto saveUnlessMean = [&](size_t rank) {
-    if (!llvm::all_of(ArrayRef(result->dims).take_back(rank),
-                      [](int64_t extent) { return extent == 1; }))
-      saveDifferentiated(rule);
-  };
-  llvm::TypeSwitch<Operation *>(op)
-      .Case<MaxPool2dOp, MaxPool3dOp>([&](auto) {
-        saveDifferentiated(rule);
-        rule.keep(getIndexBytes(*result));
-      })
-      // By way of two dims, which without a gradient it is not.
-      .Case<MaxPool1dOp>([&](auto) {
-        saveDifferentiated(rule);
-        describeMaxima(rule, *result, getSuggestedCopyBytes(asImage(*input)));
-        rule.keep(getIndexBytes(*result));
-      })
-      .Case<AdaptiveAvgPool1dOp>([&](auto) { saveUnlessMean(1); })
-      .Case<AdaptiveAvgPool2dOp>([&](auto) { saveUnlessMean(2); })
-      .Case<AdaptiveAvgPool3dOp>([&](auto) { saveUnlessMean(3); })
-      .Default([&](Operation *) { koila::detail::describeSaved(rule); });
+void kernels::addPoolModels(KernelLibrary &library) {
+  auto backward = rules::describePoolBackward;
+  library.add<AdaptiveAvgPool1dOp>(
+      {describeAdaptive<1>, saveAdaptive<1>, backward});
+  library.add<AdaptiveAvgPool2dOp>(
+      {describeAdaptive<2>, saveAdaptive<2>, backward});
+  library.add<AdaptiveAvgPool3dOp>(
+      {describeAdaptive<3>, saveAdaptive<3>, backward});
+  library.add<AdaptiveMaxPool1dOp, AvgPool1dOp, MaxPool1dWithIndicesOp>(
+      {.forward = copyLine, .backward = backward});
+  library.add<AdaptiveMaxPool2dOp, AvgPool2dOp, MaxPool2dWithIndicesOp,
+              MaxPool3dWithIndicesOp>(
+      {.forward = copyImage, .backward = backward});
+  library.add<AdaptiveMaxPool3dOp, PlainAdaptiveAvgPool3dOp>(
+      {.forward = allocateNothing, .backward = backward});
+  library.add<AvgPool3dOp>({.forward = copyVolume, .backward = backward});
+  library.add<MaxPool1dOp>({describeMaxPool1d, saveMaxPool1d, backward});
+  library.add<MaxPool2dOp, MaxPool3dOp>(
+      {describeMaxPool, saveMaxPool, backward});
+  library.add<MaxUnpool2dOp, MaxUnpool3dOp>({.forward = describeMaxUnpool});
+  library.add<PlainAdaptiveAvgPool2dOp>(
+      {.forward = describePlainAdaptive, .backward = backward});
 }

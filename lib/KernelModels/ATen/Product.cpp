@@ -5,12 +5,13 @@
 //===----------------------------------------------------------------------===//
 
 #include "../ATenCPU/GemmOperandCopies.h"
+#include "../BackwardRules.h"
+#include "../Models.h"
 #include "../WorkspaceRules.h"
 #include "OpReplay.h"
 #include "TensorBytes.h"
 #include "koila/Dialect/Koila/IR/MatmulOps.h"
 #include "koila/Dialect/Koila/IR/TypePromotion.h"
-#include "llvm/ADT/TypeSwitch.h"
 
 using namespace mlir;
 using namespace koila;
@@ -46,7 +47,7 @@ static std::optional<Factor> getLinearInput(const WorkspaceRule &rule,
   return input;
 }
 
-void rules::describeLinearWorkspace(WorkspaceRule &rule) {
+static void describeLinear(WorkspaceRule &rule) {
   auto op = cast<LinearOp>(rule.getOp());
   auto input = getLinearInput(rule, op),
        weight = getFactor(rule, op.getWeight());
@@ -70,8 +71,11 @@ void rules::describeLinearWorkspace(WorkspaceRule &rule) {
   rule.setTrace(std::move(trace));
 }
 
-static void describePair(WorkspaceRule &rule, Value first, Value second) {
-  auto lhs = getFactor(rule, first), rhs = getFactor(rule, second);
+/// The product of the first two operands.
+static void describePair(WorkspaceRule &rule) {
+  Operation *op = rule.getOp();
+  auto lhs = getFactor(rule, op->getOperand(0)),
+       rhs = getFactor(rule, op->getOperand(1));
   if (!checkFactors(rule, lhs, rhs))
     return;
   AllocationTrace trace;
@@ -79,19 +83,58 @@ static void describePair(WorkspaceRule &rule, Value first, Value second) {
   rule.setTrace(std::move(trace));
 }
 
-static void describeBmm(WorkspaceRule &rule, Value first, Value second,
-                        Scale scale) {
-  auto lhs = getFactor(rule, first), rhs = getFactor(rule, second);
+static void describeBmm(WorkspaceRule &rule) {
+  auto op = cast<BmmOp>(rule.getOp());
+  auto lhs = getFactor(rule, op.getSelf()), rhs = getFactor(rule, op.getMat2());
   if (!checkFactors(rule, lhs, rhs))
     return;
   AllocationTrace trace;
-  allocateBmm(trace, rule, *lhs, *rhs, scale);
+  allocateBmm(trace, rule, *lhs, *rhs, Scale::One);
   rule.setTrace(std::move(trace));
-  if (isa<BaddbmmOp>(rule.getOp()) && lhs->dims[2] == 0)
+}
+
+static void describeBaddbmm(WorkspaceRule &rule) {
+  auto op = cast<BaddbmmOp>(rule.getOp());
+  auto lhs = getFactor(rule, op.getBatch1()),
+       rhs = getFactor(rule, op.getBatch2());
+  if (!checkFactors(rule, lhs, rhs))
+    return;
+  AllocationTrace trace;
+  allocateBmm(trace, rule, *lhs, *rhs, getScale(op.getAlphaAttr()));
+  rule.setTrace(std::move(trace));
+  if (lhs->dims[2] == 0)
     rule.setInexact("nothing is added to what a number scales");
 }
 
-static void describeAddmm(WorkspaceRule &rule, AddmmOp op) {
+static void describeAddmv(WorkspaceRule &rule) {
+  auto op = cast<AddmvOp>(rule.getOp());
+  auto result = rule.tensor(op.getResult());
+  auto vector = rule.tensor(op.getVec());
+  if (!result || !vector || result->numElements() == 0 ||
+      vector->numElements() == 0)
+    return rule.setInexact("addmv of nothing");
+  auto mat = getFactor(rule, op.getMat()), vec = getFactor(rule, op.getVec());
+  if (!checkFactors(rule, mat, vec))
+    return;
+  AllocationTrace trace;
+  allocateMv(trace, rule, *mat, *vec, getScale(op.getAlphaAttr()));
+  rule.setTrace(std::move(trace));
+}
+
+static void describeDot(WorkspaceRule &rule) {
+  Operation *op = rule.getOp();
+  auto lhs = getFactor(rule, op->getOperand(0)),
+       rhs = getFactor(rule, op->getOperand(1));
+  // Of complex numbers both are dot products of BLAS.
+  if (!lhs || !rhs)
+    return;
+  AllocationTrace trace;
+  allocateDot(trace, rule, *lhs, *rhs);
+  rule.setTrace(std::move(trace));
+}
+
+static void describeAddmm(WorkspaceRule &rule) {
+  auto op = cast<AddmmOp>(rule.getOp());
   auto lhs = getFactor(rule, op.getMat1()), rhs = getFactor(rule, op.getMat2());
   auto result = rule.tensor(op.getResult());
   if (!checkFactors(rule, lhs, rhs) || !result)
@@ -140,7 +183,8 @@ static Factor makeMatrix(AllocationTrace &trace, const Factor &factor,
 }
 
 /// Source: tensordot in native/Linear.cpp.
-static void describeTensordot(WorkspaceRule &rule, TensordotOp op) {
+static void describeTensordot(WorkspaceRule &rule) {
+  auto op = cast<TensordotOp>(rule.getOp());
   auto lhs = getFactor(rule, op.getSelf()),
        rhs = getFactor(rule, op.getOther());
   if (!checkFactors(rule, lhs, rhs))
@@ -178,7 +222,8 @@ static void describeTensordot(WorkspaceRule &rule, TensordotOp op) {
 
 /// The features of each result are added up by themselves: by the first input,
 /// then by the second. Source: bilinear and _trilinear in native/Linear.cpp.
-static void describeBilinear(WorkspaceRule &rule, BilinearOp op) {
+static void describeBilinear(WorkspaceRule &rule) {
+  auto op = cast<BilinearOp>(rule.getOp());
   auto tensors = kernels::getRealTensors(
       rule, {op.getInput1(), op.getInput2(), op.getWeight()});
   auto result = rule.tensor(op.getResult());
@@ -211,64 +256,18 @@ static void describeBilinear(WorkspaceRule &rule, BilinearOp op) {
   rule.setTrace(std::move(trace), result->numBytes());
 }
 
-void rules::describeProductWorkspace(WorkspaceRule &rule) {
-  llvm::TypeSwitch<Operation *>(rule.getOp())
-      .Case<MmOp>(
-          [&](auto op) { describePair(rule, op.getSelf(), op.getMat2()); })
-      .Case<MatmulOp, LinalgMatmulOp>(
-          [&](auto op) { describePair(rule, op.getSelf(), op.getOther()); })
-      .Case<MvOp>(
-          [&](auto op) { describePair(rule, op.getSelf(), op.getVec()); })
-      .Case<BmmOp>([&](auto op) {
-        describeBmm(rule, op.getSelf(), op.getMat2(), Scale::One);
-      })
-      .Case<BaddbmmOp>([&](auto op) {
-        describeBmm(rule, op.getBatch1(), op.getBatch2(),
-                    getScale(op.getAlphaAttr()));
-      })
-      .Case<AddmmOp>([&](auto op) { describeAddmm(rule, op); })
-      .Case<AddmvOp>([&](auto op) {
-        auto result = rule.tensor(op.getResult());
-        auto vector = rule.tensor(op.getVec());
-        if (!result || !vector || result->numElements() == 0 ||
-            vector->numElements() == 0)
-          return rule.setInexact("addmv of nothing");
-        auto mat = getFactor(rule, op.getMat()),
-             vec = getFactor(rule, op.getVec());
-        if (!checkFactors(rule, mat, vec))
-          return;
-        AllocationTrace trace;
-        allocateMv(trace, rule, *mat, *vec, getScale(op.getAlphaAttr()));
-        rule.setTrace(std::move(trace));
-      })
-      .Case<DotOp, VdotOp>([&](auto op) {
-        auto lhs = getFactor(rule, op->getOperand(0)),
-             rhs = getFactor(rule, op->getOperand(1));
-        // Of complex numbers both are dot products of BLAS.
-        if (!lhs || !rhs)
-          return;
-        AllocationTrace trace;
-        allocateDot(trace, rule, *lhs, *rhs);
-        rule.setTrace(std::move(trace));
-      })
-      .Case<OuterOp, GerOp, AddrOp, LinalgCrossOp, CrossOp>([](auto) {})
-      // The product of views that broadcast.
-      .Case<KronOp>([&](auto kron) {
-        auto factors =
-            kernels::getRealTensors(rule, {kron.getSelf(), kron.getOther()});
-        auto result = rule.tensor(kron.getResult());
-        if (!factors || !result)
-          return rule.setInexact("a factor of kron is unknown or complex");
-        AllocationTrace trace;
-        for (const ConcreteTensor &factor : *factors)
-          trace.allocate(kernels::getCastBytes(factor, result->elementType));
-        trace.allocate(result->numBytes());
-        rule.setTrace(std::move(trace), result->numBytes());
-      })
-      .Case<TensordotOp>([&](auto op) { describeTensordot(rule, op); })
-      .Case<BilinearOp>([&](auto op) { describeBilinear(rule, op); })
-      .Case<EinsumOp>([&](auto) { describeEinsumWorkspace(rule); })
-      .Default([&](Operation *) { describeUnknownWorkspace(rule); });
+/// The product of views that broadcast.
+static void describeKron(WorkspaceRule &rule) {
+  auto op = cast<KronOp>(rule.getOp());
+  auto factors = kernels::getRealTensors(rule, {op.getSelf(), op.getOther()});
+  auto result = rule.tensor(op.getResult());
+  if (!factors || !result)
+    return rule.setInexact("a factor of kron is unknown or complex");
+  AllocationTrace trace;
+  for (const ConcreteTensor &factor : *factors)
+    trace.allocate(kernels::getCastBytes(factor, result->elementType));
+  trace.allocate(result->numBytes());
+  rule.setTrace(std::move(trace), result->numBytes());
 }
 
 void blas::saveFactors(SavedRule &rule, Value first,
@@ -281,7 +280,7 @@ void blas::saveFactors(SavedRule &rule, Value first,
   });
 }
 
-void rules::describeProductSaved(SavedRule &rule) {
+static void saveProduct(SavedRule &rule) {
   Operation *op = rule.getOp();
   Value first = op->getOperand(0), second = op->getOperand(1);
   auto linear = dyn_cast<LinearOp>(op);
@@ -301,4 +300,24 @@ void rules::describeProductSaved(SavedRule &rule) {
     if (auto input = rule.tensor(first))
       if (linear.getBias() && lhs->getRank() != 2 && input->contiguous)
         rule.setViewed();
+}
+
+void kernels::addProductModels(KernelLibrary &library) {
+  auto backward = rules::describeProductBackward;
+  library.add<AddmmOp>({.forward = describeAddmm, .backward = backward});
+  library.add<AddmvOp>({.forward = describeAddmv, .backward = backward});
+  library.add<AddrOp, CrossOp, GerOp, LinalgCrossOp, OuterOp>(
+      {.forward = allocateNothing, .backward = backward});
+  library.add<BaddbmmOp>({.forward = describeBaddbmm, .backward = backward});
+  library.add<BilinearOp>({.forward = describeBilinear, .backward = backward});
+  library.add<BmmOp>({.forward = describeBmm, .backward = backward});
+  library.add<DotOp, VdotOp>({.forward = describeDot, .backward = backward});
+  library.add<EinsumOp>(
+      {rules::describeEinsumWorkspace, rules::describeEinsumSaved, backward});
+  library.add<KronOp>({.forward = describeKron, .backward = backward});
+  library.add<LinalgMatmulOp, MatmulOp>({describePair, saveProduct, backward});
+  library.add<LinearOp>({describeLinear, saveProduct, backward});
+  library.add<MmOp, MvOp>({.forward = describePair, .backward = backward});
+  library.add<TensordotOp>(
+      {.forward = describeTensordot, .backward = backward});
 }

@@ -5,10 +5,10 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "../BackwardRules.h"
+#include "../Models.h"
 #include "Backward/AutogradReplay.h"
-#include "Reduction.h"
 #include "koila/Dialect/Koila/IR/ReductionOps.h"
-#include "llvm/ADT/TypeSwitch.h"
 
 using namespace mlir;
 using namespace koila;
@@ -119,18 +119,21 @@ static void describe(const Quantile &of, const Term &quantiles,
   steps.finish(values);
 }
 
-/// With `op` an operator of one of the two forms.
+/// Quantiles are given as a tensor, or as one number.
 template <typename OpT>
-static void describeForm(WorkspaceRule &rule, SavedRule *saved, OpT op,
-                         Value given, bool ignoresNan) {
-  AutogradReplay steps(rule, saved);
+static void describeQuantile(WorkspaceRule &rule) {
+  constexpr bool kIsGiven = llvm::is_one_of<OpT, NanquantileOp, QuantileOp>();
+  constexpr bool kIgnoresNan =
+      llvm::is_one_of<OpT, NanquantileOp, NanquantileScalarOp>();
+  auto op = cast<OpT>(rule.getOp());
+  AutogradReplay steps(rule, /*saved=*/nullptr);
   auto terms = readReals(steps, rule, op->getOperands(), /*needsStrides=*/true);
   if (!terms)
     return;
   Term self = terms->front();
   int64_t rank = self.dims.size(), elements = self.numElements();
   // The ranks of quantiles that want a gradient are rounded in place.
-  if (rank == 0 || elements == 0 || (given && steps.wants((*terms)[1])))
+  if (rank == 0 || elements == 0 || (kIsGiven && steps.wants((*terms)[1])))
     return rule.setInexact("quantiles of nothing, or that want a gradient");
   int64_t dim = op.getDim().value_or(0);
   int64_t row = op.getDim() ? self.dims[dim < 0 ? dim + rank : dim] : elements;
@@ -140,22 +143,24 @@ static void describeForm(WorkspaceRule &rule, SavedRule *saved, OpT op,
               self,
               elements / row,
               row,
-              ignoresNan,
+              kIgnoresNan,
               op.getInterpolation(),
               isParallel ? rule.getTarget().threads : 1};
-  Term quantiles = given ? (*terms)[1] : steps.allocate({{}, self.elementType});
+  Term quantiles =
+      kIsGiven ? (*terms)[1] : steps.allocate({{}, self.elementType});
   describe(of, quantiles, op.getDim() ? 0 : getFlatCopyBytes(self), rule);
   if (isParallel)
     rule.setBound("threads that sort may not do so at once");
 }
 
-void reduction::describeQuantile(WorkspaceRule &rule, SavedRule *saved) {
-  auto describe = [&](auto op, Value given, bool ignoresNan) {
-    describeForm(rule, saved, op, given, ignoresNan);
-  };
-  llvm::TypeSwitch<Operation *>(rule.getOp())
-      .Case<QuantileOp>([&](auto op) { describe(op, op.getQ(), false); })
-      .Case<NanquantileOp>([&](auto op) { describe(op, op.getQ(), true); })
-      .Case<QuantileScalarOp>([&](auto op) { describe(op, {}, false); })
-      .Case<NanquantileScalarOp>([&](auto op) { describe(op, {}, true); });
+void kernels::addQuantileModels(KernelLibrary &library) {
+  auto backward = rules::describeReductionBackward;
+  library.add<NanquantileOp>(
+      {.forward = describeQuantile<NanquantileOp>, .backward = backward});
+  library.add<NanquantileScalarOp>(
+      {.forward = describeQuantile<NanquantileScalarOp>, .backward = backward});
+  library.add<QuantileOp>(
+      {.forward = describeQuantile<QuantileOp>, .backward = backward});
+  library.add<QuantileScalarOp>(
+      {.forward = describeQuantile<QuantileScalarOp>, .backward = backward});
 }

@@ -6,11 +6,11 @@
 //===----------------------------------------------------------------------===//
 
 #include "Reduction.h"
-#include "../WorkspaceRules.h"
+#include "../BackwardRules.h"
+#include "../Models.h"
 #include "Backward/BackwardReplay.h"
 #include "koila/Dialect/Koila/IR/Elementwise.h"
 #include "koila/Dialect/Koila/IR/ReductionOps.h"
-#include "llvm/ADT/TypeSwitch.h"
 
 using namespace mlir;
 using namespace koila;
@@ -33,6 +33,36 @@ struct Reduced {
   bool isEmpty() const { return input.numElements() == 0; }
 };
 } // namespace
+
+/// None, and the rule says so, if a shape is unknown.
+static std::optional<Reduced> getReduced(WorkspaceRule &rule) {
+  auto input = rule.tensor(rule.getOp()->getOperand(0));
+  auto result = rule.tensor(rule.getOp()->getResult(0));
+  if (input && result)
+    return Reduced{rule, *input, *result};
+  rule.setInexact("a shape of the reduction is unknown");
+  return std::nullopt;
+}
+
+/// A function of a reduction as the model `forward`.
+template <void (*Describe)(const Reduced &)>
+static void ofNumbers(WorkspaceRule &rule) {
+  if (auto reduced = getReduced(rule))
+    Describe(*reduced);
+}
+
+/// The same if it is of real numbers only.
+template <void (*Describe)(const Reduced &)>
+static void ofReals(WorkspaceRule &rule) {
+  auto reduced = getReduced(rule);
+  if (reduced && isa<ComplexType>(reduced->input.elementType))
+    return rule.setInexact("a reduction of complex numbers");
+  if (reduced)
+    Describe(*reduced);
+}
+
+/// Nothing but the results.
+static void describeNothing(const Reduced &) {}
 
 /// Which dims of the input a sum is over; all if none is named.
 static SmallVector<bool> findReduced(Operation *op, size_t rank) {
@@ -80,8 +110,18 @@ static void describeLogSumExp(const Reduced &reduced) {
   steps.finish(result.numBytes());
 }
 
+/// Whether a count names no dim.
+static bool isOverAll(Operation *op) {
+  if (auto count = dyn_cast<CountNonzeroOp>(op))
+    return !count.getDim();
+  return cast<CountNonzeroDimOp>(op).getDim().empty();
+}
+
 /// (self != 0).sum(dim); bool is summed as it is.
 static void describeCount(const Reduced &reduced) {
+  // All dims, if none is named, by another kernel.
+  if (isOverAll(reduced.rule.getOp()))
+    return;
   OpReplay steps(reduced.rule);
   MadeTensor mask;
   if (!reduced.input.elementType.isInteger(1))
@@ -119,12 +159,6 @@ static void allocateDeviation(WorkspaceRule &rule, AllocationTrace &trace,
   trace.free(mean);
 }
 
-static void describeDeviation(const Reduced &reduced) {
-  AllocationTrace trace;
-  allocateDeviation(reduced.rule, trace, reduced.input, reduced.result);
-  reduced.rule.setTrace(std::move(trace));
-}
-
 /// The real and the imaginary parts by themselves, with their means where
 /// `hasMean`; then what both results are made of.
 /// Source: std_var_out and std_var_mean_out in native/ReduceOps.cpp.
@@ -155,12 +189,26 @@ static void describeComplexDeviation(const Reduced &reduced, bool hasMean) {
   reduced.rule.setTrace(std::move(trace));
 }
 
-static void describeNorm(const Reduced &reduced, Attribute order) {
+static void describeDeviation(const Reduced &reduced) {
+  if (isa<ComplexType>(reduced.input.elementType))
+    return describeComplexDeviation(reduced, /*hasMean=*/false);
+  AllocationTrace trace;
+  allocateDeviation(reduced.rule, trace, reduced.input, reduced.result);
+  reduced.rule.setTrace(std::move(trace));
+}
+
+/// One kernel computes both.
+static void describeDeviationAndMean(const Reduced &reduced) {
+  if (isa<ComplexType>(reduced.input.elementType))
+    describeComplexDeviation(reduced, /*hasMean=*/true);
+}
+
+static void describeNorm(const Reduced &reduced) {
+  Operation *op = reduced.rule.getOp();
+  StringRef order = isa<LinalgVectorNormOp>(op) ? "ord" : "p";
   // Reductions of one element are computed otherwise.
-  if (auto number = rules::getLiteralNumber(
-          reduced.rule.getOp(),
-          reduced.rule.getOp()->hasAttr("ord") ? "ord" : "p");
-      order && (!number || *number == 0))
+  if (auto number = rules::getLiteralNumber(op, order);
+      op->hasAttr(order) && (!number || *number == 0))
     return reduced.rule.setInexact("a norm that counts elements");
   reduced.rule.setTransient(
       getCastBytes(reduced.input, reduced.result.elementType));
@@ -173,9 +221,32 @@ static void describeRows(WorkspaceRule &rule, const ConcreteTensor &rows) {
   rule.setTrace(std::move(trace), 0);
 }
 
+/// Over all elements as a vector.
+static void describeExtremum(const Reduced &reduced) {
+  describeRows(reduced.rule, reduced.input);
+}
+
+static void describeExtrema(const Reduced &reduced) {
+  if (!cast<AminmaxOp>(reduced.rule.getOp()).getDim())
+    describeRows(reduced.rule, reduced.input);
+}
+
+static void describeExtremumOfDims(const Reduced &reduced) {
+  reduced.rule.setTransient(reduced.getPartial());
+}
+
+template <typename OpT>
+static void describePlace(const Reduced &reduced) {
+  auto op = cast<OpT>(reduced.rule.getOp());
+  if (int64_t copy = getFlatCopyBytes(reduced.input); copy && !op.getDim())
+    reduced.rule.setTransient(copy + getBlockBytes(reduced.input));
+}
+
 /// The dim is made the last, and its elements neighbours.
 /// Source: median_with_indices_impl in native/Sorting.cpp.
-static void describeMedian(const Reduced &reduced, int64_t dim) {
+template <typename OpT>
+static void describeMedian(const Reduced &reduced) {
+  int64_t dim = cast<OpT>(reduced.rule.getOp()).getDim();
   ConcreteTensor rows = reduced.input;
   auto strides = rows.getStrides();
   int64_t rank = rows.dims.size();
@@ -224,78 +295,66 @@ static void describeMedianOfAll(const Reduced &reduced) {
   reduced.rule.setTrace(std::move(trace));
 }
 
-void rules::describeReductionWorkspace(WorkspaceRule &rule) {
-  Operation *op = rule.getOp();
-  auto input = rule.tensor(op->getOperand(0));
-  auto result = rule.tensor(op->getResult(0));
-  if (!input || !result)
-    return rule.setInexact("a shape of the reduction is unknown");
-  Reduced reduced{rule, *input, *result};
-  if (isa<ComplexType>(input->elementType)) {
-    if (isa<StdOp, StdDimOp, StdCorrectionOp, VarOp, VarDimOp, VarCorrectionOp>(
-            op))
-      return describeComplexDeviation(reduced, /*hasMean=*/false);
-    if (isa<StdMeanOp, StdMeanDimOp, StdMeanCorrectionOp, VarMeanOp,
-            VarMeanDimOp, VarMeanCorrectionOp>(op))
-      return describeComplexDeviation(reduced, /*hasMean=*/true);
-    if (!isa<SumOp, SumDimOp, MeanOp, MeanDimOp>(op))
-      return rule.setInexact("a reduction of complex numbers");
-  }
-  llvm::TypeSwitch<Operation *>(op)
-      .Case<NansumOp>([&](auto) {
-        if (isa<FloatType>(input->elementType) &&
-            !isa<FloatType>(result->elementType))
-          return rule.setInexact("nansum of numbers as integers");
-        reduced.describeCast();
-      })
-      .Case<SumOp, SumDimOp>([&](auto) { describeSum(reduced); })
-      .Case<ProdOp, ProdDimOp>([&](auto) { reduced.describeCast(); })
-      .Case<AllOp, AllDimOp, AllDimsOp, AnyOp, AnyDimOp, AnyDimsOp>([&](auto) {
-        // A single element is cast to bool, even where that stays uint8.
-        bool isOne =
-            input->numElements() == 1 && !input->elementType.isInteger(1);
-        if (!isOne)
-          return reduced.describeCast();
-        AllocationTrace trace;
-        trace.allocateTemporary(1);
-        rule.setTrace(std::move(trace));
-      })
-      .Case<MeanOp, MeanDimOp>([&](auto) { describeMean(reduced); })
-      .Case<LogsumexpOp>([&](auto) { describeLogSumExp(reduced); })
-      // No dims are all of them, by another kernel.
-      .Case<CountNonzeroDimOp>([&](auto count) {
-        if (!count.getDim().empty())
-          describeCount(reduced);
-      })
-      .Case<CountNonzeroOp>([&](auto count) {
-        if (count.getDim())
-          describeCount(reduced);
-      })
-      .Case<StdOp, StdDimOp, StdCorrectionOp, VarOp, VarDimOp, VarCorrectionOp>(
-          [&](auto) { describeDeviation(reduced); })
-      .Case<NormScalarOp, NormDimOp, NormDimDtypeOp>(
-          [&](auto norm) { describeNorm(reduced, norm.getPAttr()); })
-      .Case<LinalgVectorNormOp>(
-          [&](auto norm) { describeNorm(reduced, norm.getOrdAttr()); })
-      .Case<AmaxOp, AminOp>(
-          [&](auto) { rule.setTransient(reduced.getPartial()); })
-      // Over all elements as a vector.
-      .Case<MaxOp, MinOp>([&](auto) { describeRows(rule, *input); })
-      .Case<ArgmaxOp, ArgminOp>([&](auto arg) {
-        if (int64_t copy = getFlatCopyBytes(*input); copy && !arg.getDim())
-          rule.setTransient(copy + getBlockBytes(*input));
-      })
-      .Case<AminmaxOp>([&](auto both) {
-        if (!both.getDim())
-          describeRows(rule, *input);
-      })
-      .Case<QuantileOp, QuantileScalarOp, NanquantileOp, NanquantileScalarOp>(
-          [&](auto) { reduction::describeQuantile(rule); })
-      .Case<ModeOp, MaxDimOp, MinDimOp, TraceOp, StdMeanOp, StdMeanDimOp,
-            StdMeanCorrectionOp, VarMeanOp, VarMeanDimOp, VarMeanCorrectionOp>(
-          [](auto) {})
-      .Case<MedianOp, NanmedianOp>([&](auto) { describeMedianOfAll(reduced); })
-      .Case<MedianDimOp, NanmedianDimOp>(
-          [&](auto median) { describeMedian(reduced, median.getDim()); })
-      .Default([&](Operation *) { describeUnknownWorkspace(rule); });
+static void describeCast(const Reduced &reduced) { reduced.describeCast(); }
+
+static void describeNansum(const Reduced &reduced) {
+  if (isa<FloatType>(reduced.input.elementType) &&
+      !isa<FloatType>(reduced.result.elementType))
+    return reduced.rule.setInexact("nansum of numbers as integers");
+  reduced.describeCast();
+}
+
+/// A single element is cast to bool, even where that stays uint8.
+static void describeTruth(const Reduced &reduced) {
+  if (reduced.input.numElements() != 1 ||
+      reduced.input.elementType.isInteger(1))
+    return reduced.describeCast();
+  AllocationTrace trace;
+  trace.allocateTemporary(1);
+  reduced.rule.setTrace(std::move(trace));
+}
+
+void kernels::addReductionModels(KernelLibrary &library) {
+  auto backward = rules::describeReductionBackward;
+  library.add<AllDimOp, AllDimsOp, AllOp, AnyDimOp, AnyDimsOp, AnyOp>(
+      {.forward = ofReals<describeTruth>, .backward = backward});
+  library.add<AmaxOp, AminOp>(
+      {.forward = ofReals<describeExtremumOfDims>, .backward = backward});
+  library.add<AminmaxOp>(
+      {.forward = ofReals<describeExtrema>, .backward = backward});
+  library.add<ArgmaxOp>(
+      {.forward = ofReals<describePlace<ArgmaxOp>>, .backward = backward});
+  library.add<ArgminOp>(
+      {.forward = ofReals<describePlace<ArgminOp>>, .backward = backward});
+  library.add<CountNonzeroDimOp, CountNonzeroOp>(
+      {.forward = ofReals<describeCount>, .backward = backward});
+  library.add<LinalgVectorNormOp, NormDimDtypeOp, NormDimOp, NormScalarOp>(
+      {.forward = ofReals<describeNorm>, .backward = backward});
+  library.add<LogsumexpOp>(
+      {.forward = ofReals<describeLogSumExp>, .backward = backward});
+  library.add<MaxDimOp, MinDimOp, ModeOp, TraceOp>(
+      {.forward = ofReals<describeNothing>, .backward = backward});
+  library.add<MaxOp, MinOp>(
+      {.forward = ofReals<describeExtremum>, .backward = backward});
+  library.add<MeanDimOp, MeanOp>(
+      {.forward = ofNumbers<describeMean>, .backward = backward});
+  library.add<MedianDimOp>(
+      {.forward = ofReals<describeMedian<MedianDimOp>>, .backward = backward});
+  library.add<MedianOp, NanmedianOp>(
+      {.forward = ofReals<describeMedianOfAll>, .backward = backward});
+  library.add<NanmedianDimOp>(
+      {.forward = ofReals<describeMedian<NanmedianDimOp>>,
+       .backward = backward});
+  library.add<NansumOp>(
+      {.forward = ofReals<describeNansum>, .backward = backward});
+  library.add<ProdDimOp, ProdOp>(
+      {.forward = ofReals<describeCast>, .backward = backward});
+  library
+      .add<StdCorrectionOp, StdDimOp, StdOp, VarCorrectionOp, VarDimOp, VarOp>(
+          {.forward = ofNumbers<describeDeviation>, .backward = backward});
+  library.add<StdMeanCorrectionOp, StdMeanDimOp, StdMeanOp, VarMeanCorrectionOp,
+              VarMeanDimOp, VarMeanOp>(
+      {.forward = ofNumbers<describeDeviationAndMean>, .backward = backward});
+  library.add<SumDimOp, SumOp>(
+      {.forward = ofNumbers<describeSum>, .backward = backward});
 }

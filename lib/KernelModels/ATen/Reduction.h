@@ -1,6 +1,6 @@
-//===- Reduction.h - Reductions that are expressions ------------*- C++ -*-===//
+//===- Reduction.h - Reductions that other operators run --------*- C++ -*-===//
 //
-// Private to lib/KernelModels: the parts of describeReductionWorkspace.
+// Private to lib/KernelModels.
 //
 //===----------------------------------------------------------------------===//
 
@@ -13,9 +13,6 @@ namespace koila::reduction {
 
 /// Tensor::aminmax() of all elements.
 void allocateExtremes(AllocationTrace &trace, const ConcreteTensor &tensor);
-
-/// quantile and nanquantile; `saved` is told what autograd keeps.
-void describeQuantile(WorkspaceRule &rule, SavedRule *saved = nullptr);
 
 } // namespace koila::reduction
 

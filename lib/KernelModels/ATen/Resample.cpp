@@ -4,13 +4,12 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "../WorkspaceRules.h"
+#include "../BackwardRules.h"
+#include "../Models.h"
 #include "Backward/BackwardFormulas.h"
 #include "Backward/BackwardReplay.h"
 #include "TensorBytes.h"
 #include "koila/Dialect/Koila/IR/ResampleOps.h"
-#include "koila/Interfaces/KoilaOpInterfaces.h"
-#include "llvm/ADT/TypeSwitch.h"
 #include <cmath>
 
 using namespace mlir;
@@ -107,17 +106,19 @@ static ConcreteTensor makePlaces(AllocationTrace &trace, Operation *op,
 }
 
 /// Then a product with the matrices.
-static void describeAffineGrid(WorkspaceRule &rule,
-                               const ConcreteTensor &grid) {
-  if (!grid.elementType.isF32() && !grid.elementType.isF64())
+static void describeAffineGrid(WorkspaceRule &rule) {
+  auto matrices = rule.tensor(rule.getOp()->getOperand(0));
+  auto grid = rule.tensor(rule.getOp()->getResult(0));
+  if (!matrices || !grid)
+    return rule.setInexact("a shape of the operator is unknown");
+  if (!grid->elementType.isF32() && !grid->elementType.isF64())
     return rule.setInexact("a grid of another type than float32 or float64");
-  Value theta = rule.getOp()->getOperand(0);
-  if (auto matrices = rule.tensor(theta); !matrices || !matrices->contiguous)
+  if (!matrices->contiguous)
     return rule.setInexact("a grid of strided matrices");
   AllocationTrace trace;
-  makePlaces(trace, rule.getOp(), grid);
-  trace.allocate(grid.numBytes());
-  rule.setTrace(std::move(trace), grid.numBytes());
+  makePlaces(trace, rule.getOp(), *grid);
+  trace.allocate(grid->numBytes());
+  rule.setTrace(std::move(trace), grid->numBytes());
 }
 
 /// The extent of the window of input that a row or column of the result reads.
@@ -144,7 +145,8 @@ static void describeAntialias(WorkspaceRule &rule, const ConcreteTensor &input,
                               ArrayRef<std::optional<double>> factors) {
   bool isSingle = result.elementType.isF32();
   if (!isSingle && !result.elementType.isF64())
-    return rules::describeUnknownWorkspace(rule);
+    return rule.setInexact("an interpolation without aliasing of another type "
+                           "than float32 and float64");
   AllocationTrace trace;
   int64_t between = 0;
   for (size_t dim : {3, 2}) {
@@ -169,63 +171,65 @@ static void describeAntialias(WorkspaceRule &rule, const ConcreteTensor &input,
   rule.setTrace(std::move(trace), 0);
 }
 
-template <typename ResizeToOp>
-static void describeAntialiasTo(WorkspaceRule &rule,
-                                const ConcreteTensor &input,
-                                const ConcreteTensor &result, ResizeToOp op,
-                                int64_t points) {
+namespace {
+/// An interpolation with numbers for its shapes.
+struct Interpolation {
+  ConcreteTensor input, result;
+};
+} // namespace
+
+/// None if nothing is computed, or if a shape is unknown, and then the rule
+/// says so.
+static std::optional<Interpolation> getInterpolation(WorkspaceRule &rule) {
+  auto input = rule.tensor(rule.getOp()->getOperand(0));
+  auto result = rule.tensor(rule.getOp()->getResult(0));
+  if (!input || !result)
+    rule.setInexact("a shape of the operator is unknown");
+  else if (input->numElements() != 0 && result->numElements() != 0)
+    return Interpolation{*input, *result};
+  return std::nullopt;
+}
+
+/// To a size, of `points` elements along each dim.
+template <typename OpT, int64_t Points>
+static void describeAntialiasTo(WorkspaceRule &rule) {
+  auto op = cast<OpT>(rule.getOp());
+  auto of = getInterpolation(rule);
   auto read = [](std::optional<APFloat> scale) -> std::optional<double> {
     return scale ? std::optional(scale->convertToDouble()) : std::nullopt;
   };
-  describeAntialias(rule, input, result, points, op.getAlignCorners(),
-                    {read(op.getScalesH()), read(op.getScalesW())});
+  if (of)
+    describeAntialias(rule, of->input, of->result, Points, op.getAlignCorners(),
+                      {read(op.getScalesH()), read(op.getScalesW())});
 }
 
-template <typename ResizeByOp>
-static void describeAntialiasBy(WorkspaceRule &rule,
-                                const ConcreteTensor &input,
-                                const ConcreteTensor &result, ResizeByOp op,
-                                int64_t points) {
+/// By factors.
+template <typename OpT, int64_t Points>
+static void describeAntialiasBy(WorkspaceRule &rule) {
+  auto op = cast<OpT>(rule.getOp());
+  auto of = getInterpolation(rule);
   SmallVector<std::optional<double>> factors(2);
   if (auto given = op.getScaleFactors())
     factors.assign(given->begin(), given->end());
-  describeAntialias(rule, input, result, points, op.getAlignCorners(), factors);
+  if (of)
+    describeAntialias(rule, of->input, of->result, Points, op.getAlignCorners(),
+                      factors);
 }
 
-void rules::describeResampleWorkspace(WorkspaceRule &rule) {
-  Operation *op = rule.getOp();
-  auto input = rule.tensor(op->getOperand(0));
-  auto result = rule.tensor(op->getResult(0));
-  if (!input || !result)
-    return rule.setInexact("a shape of the operator is unknown");
-  if (isa<AffineGridOp>(op))
-    return describeAffineGrid(rule, *result);
-  if (input->numElements() == 0 || result->numElements() == 0)
+/// Of `Points` elements along each dim: nearest (1), linear (2), cubic (4).
+template <int64_t Points>
+static void describeInterpolation(WorkspaceRule &rule) {
+  auto of = getInterpolation(rule);
+  if (!of)
     return;
-  bool isFloat = isa<FloatType>(result->elementType);
-  llvm::TypeSwitch<Operation *>(op)
-      .Case<GridSamplerAnyOp, GridSampler2dOp, GridSampler3dOp>([](auto) {})
-      .Case<UpsampleBilinear2dAaOp>(
-          [&](auto op) { describeAntialiasTo(rule, *input, *result, op, 2); })
-      .Case<UpsampleBicubic2dAaOp>(
-          [&](auto op) { describeAntialiasTo(rule, *input, *result, op, 4); })
-      .Case<UpsampleBilinear2dAaVecOp>(
-          [&](auto op) { describeAntialiasBy(rule, *input, *result, op, 2); })
-      .Case<UpsampleBicubic2dAaVecOp>(
-          [&](auto op) { describeAntialiasBy(rule, *input, *result, op, 4); })
-      .Default([&](Operation *) {
-        StringRef name = op->getName().stripDialect();
-        if (!isFloat)
-          return describeUnknownWorkspace(rule);
-        int64_t points = name.contains("cubic")    ? 4
-                         : name.contains("linear") ? 2
-                                                   : 1;
-        if (result->dims.size() == 4 && points < 4)
-          return describeImage(rule, *input, *result, points);
-        if (result->dims.size() == 5)
-          return describeVolume(rule, *input, *result, points);
-        describeTables(rule, *result, points);
-      });
+  const auto &[input, result] = *of;
+  if (!isa<FloatType>(result.elementType))
+    return rule.setInexact("an interpolation of integers");
+  if (result.dims.size() == 4 && Points < 4)
+    return describeImage(rule, input, result, Points);
+  if (result.dims.size() == 5)
+    return describeVolume(rule, input, result, Points);
+  describeTables(rule, result, Points);
 }
 
 /// Zeros for the input, and a tensor for the places. Of matrices: a product of
@@ -257,4 +261,36 @@ void rules::describeGridBackward(BackwardRule &rule) {
     temporary += gradient.numBytes();
   steps.allocateTemporary(temporary);
   steps.finish();
+}
+
+void kernels::addResampleModels(KernelLibrary &library) {
+  library.add<AffineGridOp>({.forward = describeAffineGrid});
+  library.add<GridSampler2dOp, GridSampler3dOp, GridSamplerAnyOp>(
+      {.forward = allocateNothing});
+  auto backward = rules::describeResampleBackward;
+  library.add<UpsampleBicubic2dAaOp>(
+      {.forward = describeAntialiasTo<UpsampleBicubic2dAaOp, 4>,
+       .backward = backward});
+  library.add<UpsampleBicubic2dAaVecOp>(
+      {.forward = describeAntialiasBy<UpsampleBicubic2dAaVecOp, 4>,
+       .backward = backward});
+  library.add<UpsampleBicubic2dOp, UpsampleBicubic2dVecOp>(
+      {.forward = describeInterpolation<4>, .backward = backward});
+  library.add<UpsampleBilinear2dAaOp>(
+      {.forward = describeAntialiasTo<UpsampleBilinear2dAaOp, 2>,
+       .backward = backward});
+  library.add<UpsampleBilinear2dAaVecOp>(
+      {.forward = describeAntialiasBy<UpsampleBilinear2dAaVecOp, 2>,
+       .backward = backward});
+  library.add<UpsampleBilinear2dOp, UpsampleBilinear2dVecOp, UpsampleLinear1dOp,
+              UpsampleLinear1dVecOp, UpsampleTrilinear3dOp,
+              UpsampleTrilinear3dVecOp>(
+      {.forward = describeInterpolation<2>, .backward = backward});
+  library
+      .add<UpsampleNearest1dOp, UpsampleNearest1dVecOp, UpsampleNearest2dOp,
+           UpsampleNearest2dVecOp, UpsampleNearest3dOp, UpsampleNearest3dVecOp,
+           UpsampleNearestExact1dOp, UpsampleNearestExact1dVecOp,
+           UpsampleNearestExact2dOp, UpsampleNearestExact2dVecOp,
+           UpsampleNearestExact3dOp, UpsampleNearestExact3dVecOp>(
+          {.forward = describeInterpolation<1>, .backward = backward});
 }

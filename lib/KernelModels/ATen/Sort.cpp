@@ -5,12 +5,11 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "../WorkspaceRules.h"
+#include "../Models.h"
 #include "Reduction.h"
 #include "TensorBytes.h"
 #include "koila/Dialect/Koila/IR/Elementwise.h"
 #include "koila/Dialect/Koila/IR/SortOps.h"
-#include "llvm/ADT/TypeSwitch.h"
 
 using namespace mlir;
 using namespace koila;
@@ -56,6 +55,15 @@ static void describeOrder(WorkspaceRule &rule, int64_t dim,
   trace.allocateTemporary(moved);
   trace.free(other);
   rule.setTrace(std::move(trace));
+}
+
+template <typename OpT, Dropped Other = Dropped::Nothing>
+static void describeSort(WorkspaceRule &rule) {
+  describeOrder(rule, cast<OpT>(rule.getOp()).getDim(), Other);
+}
+
+static void describeMsort(WorkspaceRule &rule) {
+  describeOrder(rule, /*dim=*/0, Dropped::Places);
 }
 
 /// Values and places are moved about in copies. Source:
@@ -137,9 +145,29 @@ static void describeSearch(WorkspaceRule &rule, Value boundaries, Value wanted,
   rule.setTrace(std::move(trace), result->numBytes());
 }
 
+template <typename OpT>
+static void describeSearchsorted(WorkspaceRule &rule) {
+  auto op = cast<OpT>(rule.getOp());
+  Value wanted;
+  if constexpr (std::is_same_v<OpT, SearchsortedTensorOp>)
+    wanted = op.getSelf();
+  describeSearch(rule, op.getSortedSequence(), wanted, op.getSorter());
+}
+
+static void describeBucketize(WorkspaceRule &rule) {
+  auto op = cast<BucketizeTensorOp>(rule.getOp());
+  describeSearch(rule, op.getBoundaries(), op.getSelf(), /*sorter=*/{});
+}
+
+static void describeBucketizeNumber(WorkspaceRule &rule) {
+  auto op = cast<BucketizeScalarOp>(rule.getOp());
+  describeSearch(rule, op.getBoundaries(), /*wanted=*/{}, /*sorter=*/{});
+}
+
 /// Each difference is a tensor of its own; the one before it goes when the next
 /// is there. Source: diff_helper in native/ReduceOps.cpp.
-static void describeDiff(WorkspaceRule &rule, DiffOp op) {
+static void describeDiff(WorkspaceRule &rule) {
+  auto op = cast<DiffOp>(rule.getOp());
   auto self = rule.tensor(op.getSelf());
   auto result = rule.tensor(op.getResult());
   if (!self || !result || self->dims.empty())
@@ -215,53 +243,52 @@ static void describeUnique(WorkspaceRule &rule, bool sorts, bool counts) {
   rule.setBound("how many elements differ is decided by data");
 }
 
-void rules::describeSortWorkspace(WorkspaceRule &rule) {
+static void describeUnique2(WorkspaceRule &rule) {
+  describeUnique(rule, /*sorts=*/true,
+                 cast<Unique2Op>(rule.getOp()).getReturnCounts());
+}
+
+static void describeUniqueConsecutive(WorkspaceRule &rule) {
+  auto op = cast<UniqueConsecutiveOp>(rule.getOp());
+  if (op.getDim())
+    return rule.setInexact("unique_consecutive compares and stacks slices");
+  describeUnique(rule, /*sorts=*/false, op.getReturnCounts());
+}
+
+/// The input in the type of the result.
+static void describeCumulative(WorkspaceRule &rule) {
   Operation *op = rule.getOp();
-  llvm::TypeSwitch<Operation *>(op)
-      .Case<SortOp, SortStableOp>(
-          [&](auto sort) { describeOrder(rule, sort.getDim()); })
-      .Case<ArgsortOp, ArgsortStableOp>([&](auto sort) {
-        describeOrder(rule, sort.getDim(), Dropped::Values);
-      })
-      .Case<MsortOp>([&](auto) { describeOrder(rule, 0, Dropped::Places); })
-      .Case<KthvalueOp>([&](auto) { describeSelection(rule); })
-      .Case<SearchsortedTensorOp>([&](auto search) {
-        describeSearch(rule, search.getSortedSequence(), search.getSelf(),
-                       search.getSorter());
-      })
-      .Case<SearchsortedScalarOp>([&](auto search) {
-        describeSearch(rule, search.getSortedSequence(), {},
-                       search.getSorter());
-      })
-      .Case<BucketizeTensorOp>([&](auto search) {
-        describeSearch(rule, search.getBoundaries(), search.getSelf(), {});
-      })
-      .Case<BucketizeScalarOp>([&](auto search) {
-        describeSearch(rule, search.getBoundaries(), {}, {});
-      })
-      .Case<DiffOp>([&](auto diff) { describeDiff(rule, diff); })
-      .Case<Unique2Op>([&](auto unique) {
-        describeUnique(rule, /*sorts=*/true, unique.getReturnCounts());
-      })
-      .Case<UniqueConsecutiveOp>([&](auto unique) {
-        // Slices are compared and stacked.
-        if (unique.getDim())
-          return describeUnknownWorkspace(rule);
-        describeUnique(rule, /*sorts=*/false, unique.getReturnCounts());
-      })
-      .Case<TopkOp, CummaxOp, CumminOp, LogcumsumexpOp>([](auto) {})
-      .Case<CumsumOp, CumprodOp>([&](auto) {
-        auto input = rule.tensor(op->getOperand(0));
-        auto result = rule.tensor(op->getResult(0));
-        if (!input || !result)
-          return rule.setInexact("a shape of the operator is unknown");
-        if (isa<ComplexType>(result->elementType))
-          return rule.setInexact("a cumulative operator of complex numbers");
-        // A single number is just copied.
-        if (input->dims.empty() && isInPlace(op))
-          return rule.setInexact("a cumulative operator writes one number");
-        if (!input->dims.empty())
-          rule.setTransient(getCastBytes(*input, result->elementType));
-      })
-      .Default([&](Operation *) { describeUnknownWorkspace(rule); });
+  auto input = rule.tensor(op->getOperand(0));
+  auto result = rule.tensor(op->getResult(0));
+  if (!input || !result)
+    return rule.setInexact("a shape of the operator is unknown");
+  if (isa<ComplexType>(result->elementType))
+    return rule.setInexact("a cumulative operator of complex numbers");
+  // A single number is just copied.
+  if (input->dims.empty() && rules::isInPlace(op))
+    return rule.setInexact("a cumulative operator writes one number");
+  if (!input->dims.empty())
+    rule.setTransient(getCastBytes(*input, result->elementType));
+}
+
+void kernels::addSortModels(KernelLibrary &library) {
+  library.add<ArgsortOp>({.forward = describeSort<ArgsortOp, Dropped::Values>});
+  library.add<ArgsortStableOp>(
+      {.forward = describeSort<ArgsortStableOp, Dropped::Values>});
+  library.add<BucketizeScalarOp>({.forward = describeBucketizeNumber});
+  library.add<BucketizeTensorOp>({.forward = describeBucketize});
+  library.add<CummaxOp, CumminOp, LogcumsumexpOp, TopkOp>(
+      {.forward = allocateNothing});
+  library.add<CumprodOp, CumsumOp>({.forward = describeCumulative});
+  library.add<DiffOp>({.forward = describeDiff});
+  library.add<KthvalueOp>({.forward = describeSelection});
+  library.add<MsortOp>({.forward = describeMsort});
+  library.add<SearchsortedScalarOp>(
+      {.forward = describeSearchsorted<SearchsortedScalarOp>});
+  library.add<SearchsortedTensorOp>(
+      {.forward = describeSearchsorted<SearchsortedTensorOp>});
+  library.add<SortOp>({.forward = describeSort<SortOp>});
+  library.add<SortStableOp>({.forward = describeSort<SortStableOp>});
+  library.add<Unique2Op>({.forward = describeUnique2});
+  library.add<UniqueConsecutiveOp>({.forward = describeUniqueConsecutive});
 }

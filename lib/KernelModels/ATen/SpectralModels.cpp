@@ -17,8 +17,6 @@ void kernels::addSpectralModels(KernelLibrary &library) {
                                       rules::describeSpectralSaved, nullptr});
   library.add<FftFftfreqOp, FftRfftfreqOp>(
       {rules::describeSpectralWorkspace, nullptr, nullptr});
-  library.add<FftFftshiftOp, FftIfftshiftOp>(
-      {rules::describeRearrangeWorkspace, nullptr, nullptr});
   library.add<IstftOp, StftCenterOp, StftOp>(
       {rules::describeStftWorkspace, rules::describeStftSaved, nullptr});
 }

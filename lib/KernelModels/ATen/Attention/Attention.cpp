@@ -7,13 +7,11 @@
 
 #include "../../ATenCPU/GemmOperandCopies.h"
 #include "../../BackwardRules.h"
-#include "../../WorkspaceRules.h"
+#include "../../Models.h"
 #include "../Backward/BackwardReplay.h"
 #include "AttentionLayers.h"
 #include "koila/Dialect/Koila/IR/AttentionOps.h"
 #include "koila/Dialect/Koila/IR/TypePromotion.h"
-#include "koila/Interfaces/KoilaOpInterfaces.h"
-#include "llvm/ADT/TypeSwitch.h"
 
 using namespace mlir;
 using namespace koila;
@@ -180,44 +178,35 @@ static FlashBlocks writeFlash(AllocationTrace &trace, WorkspaceRule &rule,
   return blocks;
 }
 
-void rules::describeAttentionWorkspace(WorkspaceRule &rule) {
-  llvm::TypeSwitch<Operation *>(rule.getOp())
-      .Case<ScaledDotProductAttentionOp>([&](auto op) {
-        auto shapes = getShapes(rule, op);
-        if (!shapes)
-          return rule.setInexact("a shape of attention is unknown");
-        // A mask that is trained takes the other way, too.
-        if (!takesFlash(*shapes, op) ||
-            blas::requiresGradient(rule, op.getAttnMask()))
-          return attention::describeMath(rule, op);
-        AllocationTrace trace;
-        writeFlash(trace, rule, op, *shapes);
-        rule.setTrace(std::move(trace));
-      })
-      .Case<ScaledDotProductFlashAttentionForCpuOp>([&](auto op) {
-        auto shapes = getShapes(rule, op);
-        if (!op.getDropoutP().isZero())
-          return rule.setInexact("flash attention refuses to drop weights");
-        if (!shapes || shapes->query.dims.size() != 4)
-          return rule.setInexact("a shape of attention is unknown");
-        AllocationTrace trace;
-        allocateFlash(trace, rule, *shapes, getMaskCopyBytes(rule, *shapes),
-                      op.getIsCausal());
-        rule.setTrace(std::move(trace));
-      })
-      .Case<NativeMultiHeadAttentionOp, TransformerEncoderLayerFwdOp>(
-          [&](auto) { attention::describeLayer(rule); })
-      .Case<NestedTensorFromMaskOp>(
-          [&](auto op) { attention::describeNesting(rule, op); })
-      .Case<ToPaddedTensorOp>(
-          [&](auto op) { attention::describePadding(rule, op); })
-      .Default([&](Operation *) { describeUnknownWorkspace(rule); });
+static void describeAttention(WorkspaceRule &rule) {
+  auto op = cast<ScaledDotProductAttentionOp>(rule.getOp());
+  auto shapes = getShapes(rule, op);
+  if (!shapes)
+    return rule.setInexact("a shape of attention is unknown");
+  // A mask that is trained takes the other way, too.
+  if (!takesFlash(*shapes, op) ||
+      blas::requiresGradient(rule, op.getAttnMask()))
+    return attention::describeMath(rule, op);
+  AllocationTrace trace;
+  writeFlash(trace, rule, op, *shapes);
+  rule.setTrace(std::move(trace));
 }
 
-void rules::describeAttentionSaved(SavedRule &rule) {
-  auto op = dyn_cast<ScaledDotProductAttentionOp>(rule.getOp());
-  if (!op)
-    return attention::saveNested(rule);
+static void describeFlash(WorkspaceRule &rule) {
+  auto op = cast<ScaledDotProductFlashAttentionForCpuOp>(rule.getOp());
+  auto shapes = getShapes(rule, op);
+  if (!op.getDropoutP().isZero())
+    return rule.setInexact("flash attention refuses to drop weights");
+  if (!shapes || shapes->query.dims.size() != 4)
+    return rule.setInexact("a shape of attention is unknown");
+  AllocationTrace trace;
+  allocateFlash(trace, rule, *shapes, getMaskCopyBytes(rule, *shapes),
+                op.getIsCausal());
+  rule.setTrace(std::move(trace));
+}
+
+static void saveAttention(SavedRule &rule) {
+  auto op = cast<ScaledDotProductAttentionOp>(rule.getOp());
   auto shapes = getShapes(rule, op);
   if (!shapes)
     return rule.setInexact("a shape of attention is unknown");
@@ -248,9 +237,9 @@ static ConcreteTensor layHeadsInRows(const ConcreteTensor &tensor) {
 
 /// Scores and their gradients of a block, and sums of its rows. Source:
 /// cpu_flash_attention_backward.
-void rules::describeAttentionBackward(BackwardRule &rule) {
-  auto op = dyn_cast<ScaledDotProductAttentionOp>(rule.getOp());
-  auto shapes = op ? getShapes(rule, op) : std::nullopt;
+static void describeAttentionBackward(BackwardRule &rule) {
+  auto op = cast<ScaledDotProductAttentionOp>(rule.getOp());
+  auto shapes = getShapes(rule, op);
   if (!shapes || !rule.getGradient())
     return koila::detail::describeUnknownBackward(rule);
   if (!takesFlash(*shapes, op) || rule.wantsGradient(op.getAttnMask()))
@@ -281,4 +270,18 @@ void rules::describeAttentionBackward(BackwardRule &rule) {
       getCopyBytes(transposeDims(steps.getGradient(), 1, 2)) + inside);
   steps.AllocationTrace::free(unasked);
   steps.finish();
+}
+
+void kernels::addAttentionModels(KernelLibrary &library) {
+  library.add<NativeMultiHeadAttentionOp>(
+      {.forward = attention::describeMultiHead});
+  library.add<NestedTensorFromMaskOp>(
+      {.forward = attention::describeNesting, .saved = attention::saveNested});
+  library.add<ScaledDotProductAttentionOp>(
+      {describeAttention, saveAttention, describeAttentionBackward});
+  library.add<ScaledDotProductFlashAttentionForCpuOp>(
+      {.forward = describeFlash});
+  library.add<ToPaddedTensorOp>({.forward = attention::describePadding});
+  library.add<TransformerEncoderLayerFwdOp>(
+      {.forward = attention::describeEncoder, .saved = attention::saveNested});
 }

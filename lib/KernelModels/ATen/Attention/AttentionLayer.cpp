@@ -10,7 +10,6 @@
 #include "../TensorBytes.h"
 #include "AttentionLayers.h"
 #include "koila/Dialect/Koila/IR/AttentionOps.h"
-#include "llvm/ADT/TypeSwitch.h"
 
 using namespace mlir;
 using namespace koila;
@@ -73,8 +72,8 @@ static void attend(AllocationTrace &trace, const SequenceBytes &bytes,
   trace.free(3 * bytes.steps);
 }
 
-static void describeAttention(WorkspaceRule &rule,
-                              NativeMultiHeadAttentionOp op) {
+void attention::describeMultiHead(WorkspaceRule &rule) {
+  auto op = cast<NativeMultiHeadAttentionOp>(rule.getOp());
   if (op.getQuery() != op.getKey() || op.getKey() != op.getValue())
     return rule.setInexact("attention to another sequence");
   auto bytes = getSequences(rule, op.getQuery(), op.getMask(), op.getNumHead());
@@ -96,8 +95,10 @@ static void describeAttention(WorkspaceRule &rule,
   rule.setTransient(trace.getTransient());
 }
 
-static void describeEncoderLayer(WorkspaceRule &rule,
-                                 TransformerEncoderLayerFwdOp op) {
+void attention::describeEncoder(WorkspaceRule &rule) {
+  auto op = cast<TransformerEncoderLayerFwdOp>(rule.getOp());
+  if (rules::getPadded(op.getSrc()))
+    return describeNestedLayer(rule, op);
   auto bytes = getSequences(rule, op.getSrc(), op.getMask(), op.getNumHeads());
   auto inner = rule.tensor(op.getFfnWeight_1());
   auto steps = rule.tensor(op.getSrc());
@@ -133,15 +134,4 @@ static void describeEncoderLayer(WorkspaceRule &rule,
   }
   // The order of its blocks is not known.
   rule.setTransient(trace.getTransient());
-}
-
-void attention::describeLayer(WorkspaceRule &rule) {
-  llvm::TypeSwitch<Operation *>(rule.getOp())
-      .Case<NativeMultiHeadAttentionOp>(
-          [&](auto op) { describeAttention(rule, op); })
-      .Case<TransformerEncoderLayerFwdOp>([&](auto op) {
-        if (rules::getPadded(op.getSrc()))
-          return describeNestedLayer(rule, op);
-        describeEncoderLayer(rule, op);
-      });
 }

@@ -17,11 +17,12 @@ class BackwardRule;
 namespace koila::attention {
 
 /// The bytes that a fused attention or encoder layer holds inside.
-void describeLayer(WorkspaceRule &rule);
+void describeMultiHead(WorkspaceRule &rule);
+void describeEncoder(WorkspaceRule &rule);
 /// The same of layers of nested tensors, and of what makes and ends those.
 void describeNestedLayer(WorkspaceRule &rule, TransformerEncoderLayerFwdOp op);
-void describeNesting(WorkspaceRule &rule, NestedTensorFromMaskOp op);
-void describePadding(WorkspaceRule &rule, ToPaddedTensorOp op);
+void describeNesting(WorkspaceRule &rule);
+void describePadding(WorkspaceRule &rule);
 /// What autograd keeps of those whose result is nested.
 void saveNested(SavedRule &rule);
 /// The bytes of attention by way of matmul and softmax, and what of them

@@ -147,8 +147,8 @@ void attention::saveNested(SavedRule &rule) {
     rule.keep(Nested(*padded, rule.getTarget().threads).getSizes());
 }
 
-void attention::describeNesting(WorkspaceRule &rule,
-                                NestedTensorFromMaskOp op) {
+void attention::describeNesting(WorkspaceRule &rule) {
+  auto op = cast<NestedTensorFromMaskOp>(rule.getOp());
   auto nested = getSequences(rule, op.getResult());
   auto padded = rule.tensor(op.getT());
   if (!nested)
@@ -173,7 +173,8 @@ void attention::describeNesting(WorkspaceRule &rule,
   leave(rule, *nested, trace);
 }
 
-void attention::describePadding(WorkspaceRule &rule, ToPaddedTensorOp op) {
+void attention::describePadding(WorkspaceRule &rule) {
+  auto op = cast<ToPaddedTensorOp>(rule.getOp());
   auto nested = getSequences(rule, op.getSelf());
   auto result = rule.tensor(op.getResult());
   if (!nested || !result)

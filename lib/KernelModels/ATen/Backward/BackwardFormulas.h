@@ -18,8 +18,6 @@ namespace koila::rules {
 
 /// cumprod, logcumsumexp and diff.
 void describeCumulativeBackward(BackwardRule &rule);
-/// pairwise_distance, cosine_similarity and cdist.
-void describeDistanceBackward(BackwardRule &rule);
 void describeEinsumBackward(BackwardRule &rule);
 /// Transforms of the Fourier family.
 void describeSpectralBackward(BackwardRule &rule);
@@ -27,8 +25,6 @@ void describeSpectralBackward(BackwardRule &rule);
 void describeStftBackward(BackwardRule &rule);
 /// grid_sampler and affine_grid_generator.
 void describeGridBackward(BackwardRule &rule);
-
-void describeRmsNormBackward(BackwardRule &rule);
 
 /// Whether describeBackward knows operators of this base name, `mul` for one.
 bool hasBackwardFormula(llvm::StringRef name);

@@ -705,15 +705,11 @@ static const llvm::StringMap<Run> &getFormulas() {
 /// Rules of operators that are no formula.
 static const llvm::StringMap<void (*)(BackwardRule &)> &getRules() {
   static const llvm::StringMap<void (*)(BackwardRule &)> own = {
-      {"pairwise_distance", rules::describeDistanceBackward},
-      {"cosine_similarity", rules::describeDistanceBackward},
-      {"cdist", rules::describeDistanceBackward},
       {"stft", rules::describeStftBackward},
       {"istft", rules::describeStftBackward},
       {"cumprod", rules::describeCumulativeBackward},
       {"logcumsumexp", rules::describeCumulativeBackward},
       {"diff", rules::describeCumulativeBackward},
-      {"_cdist_forward", rules::describeDistanceBackward},
       {"fft_fft", rules::describeSpectralBackward},
       {"fft_fft2", rules::describeSpectralBackward},
       {"fft_fftn", rules::describeSpectralBackward},

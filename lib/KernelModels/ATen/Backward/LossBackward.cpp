@@ -114,8 +114,6 @@ void rules::describeLossBackward(BackwardRule &rule) {
     return koila::detail::describeUnknownBackward(rule);
   if (isa<CrossEntropyLossOp>(op))
     return loss::describeCrossEntropyBackward(rule);
-  if (loss::isComposed(op))
-    return loss::describeComposed(rule, nullptr, &rule);
   BackwardReplay steps(rule);
   llvm::TypeSwitch<Operation *>(op)
       .Case<MseLossOp, SmoothL1LossOp, HuberLossOp>(

@@ -7,7 +7,6 @@
 
 #include "../../BackwardRules.h"
 #include "../Norm.h"
-#include "BackwardFormulas.h"
 #include "BackwardReplay.h"
 #include "koila/Dialect/Koila/IR/NormOps.h"
 #include "koila/Interfaces/KoilaOpInterfaces.h"
@@ -189,8 +188,6 @@ static void describeWeightNorm(BackwardRule &rule, BackwardReplay &steps,
 }
 
 void rules::describeNormBackward(BackwardRule &rule) {
-  if (rule.getGradient() && isa<RmsNormOp>(rule.getOp()))
-    return describeRmsNormBackward(rule);
   bool knowsHalf =
       isa<BatchNormOp, LayerNormOp, GroupNormOp, SoftmaxIntOp, LogSoftmaxIntOp,
           RawSoftmaxOp, RawLogSoftmaxOp>(rule.getOp());

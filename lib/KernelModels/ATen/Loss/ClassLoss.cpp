@@ -6,14 +6,12 @@
 //===----------------------------------------------------------------------===//
 
 #include "../../BackwardRules.h"
-#include "../../WorkspaceRules.h"
+#include "../../Models.h"
 #include "../Backward/AutogradReplay.h"
 #include "../Backward/BackwardReplay.h"
 #include "Loss.h"
 #include "koila/Dialect/Koila/IR/FactoryOps.h"
 #include "koila/Dialect/Koila/IR/LossOps.h"
-#include "koila/Interfaces/KoilaOpInterfaces.h"
-#include "llvm/ADT/TypeSwitch.h"
 
 using namespace mlir;
 using namespace koila;
@@ -24,7 +22,6 @@ using Result = OpReplay::Result;
 namespace {
 /// A loss on classes with numbers for its shapes.
 struct ClassOperands {
-  WorkspaceRule &rule;
   ConcreteTensor self, target;
   std::optional<ConcreteTensor> weight;
 };
@@ -37,7 +34,7 @@ static std::optional<ClassOperands> getClasses(WorkspaceRule &rule,
       /*needsStrides=*/true);
   if (!tensors)
     return std::nullopt;
-  ClassOperands classes{rule, (*tensors)[0], (*tensors)[1], std::nullopt};
+  ClassOperands classes{(*tensors)[0], (*tensors)[1], std::nullopt};
   if (weight)
     classes.weight = tensors->back();
   return classes;
@@ -53,28 +50,30 @@ static void makeContiguous(OpReplay &steps, OpReplay::Tensors tensors) {
 // Losses of rows
 //===----------------------------------------------------------------------===//
 
-static void describeMultiMargin(const ClassOperands &of) {
-  if (of.self.numElements() == 0)
+static void describeMultiMargin(WorkspaceRule &rule) {
+  auto of = getClasses(rule, cast<MultiMarginLossOp>(rule.getOp()).getWeight());
+  if (!of || of->self.numElements() == 0)
     return;
-  OpReplay steps(of.rule);
-  makeContiguous(steps, {of.self, of.target});
-  if (of.weight)
-    makeContiguous(steps, *of.weight);
+  OpReplay steps(rule);
+  makeContiguous(steps, {of->self, of->target});
+  if (of->weight)
+    makeContiguous(steps, *of->weight);
   steps.finish(0);
 }
 
 /// Marks of the targets, of which the least and the greatest are looked at
 /// before they are read in rows.
-static void describeMultilabelMargin(const ClassOperands &of) {
-  if (of.self.numElements() == 0)
+static void describeMultilabelMargin(WorkspaceRule &rule) {
+  auto of = getClasses(rule, /*weight=*/{});
+  if (!of || of->self.numElements() == 0)
     return;
-  OpReplay steps(of.rule);
-  steps.allocate(countBytes(of.target, of.self.elementType));
-  steps.allocateTemporary(getElementBytes(of.target.elementType) +
-                          getCopyBytes(of.target) + getBlockBytes(of.target));
-  makeContiguous(steps, {of.self, of.target});
+  OpReplay steps(rule);
+  steps.allocate(countBytes(of->target, of->self.elementType));
+  steps.allocateTemporary(getElementBytes(of->target.elementType) +
+                          getCopyBytes(of->target) + getBlockBytes(of->target));
+  makeContiguous(steps, {of->self, of->target});
   // The order of its blocks is not known.
-  of.rule.setTransient(steps.getPeak());
+  rule.setTransient(steps.getPeak());
 }
 
 //===----------------------------------------------------------------------===//
@@ -104,7 +103,7 @@ static void setLongest(WorkspaceRule &rule) {
 
 /// Losses of samples, and the logarithms of all sums on the way to them, which
 /// the gradient reads again.
-void loss::describeCtc(WorkspaceRule &rule, SavedRule *saved) {
+static void describeCtc(WorkspaceRule &rule, SavedRule *saved) {
   auto op = cast<CtcLossOp>(rule.getOp());
   AutogradReplay steps(rule, saved);
   auto terms = readReals(steps, rule, op->getOperands());
@@ -116,7 +115,7 @@ void loss::describeCtc(WorkspaceRule &rule, SavedRule *saved) {
   Type type = logs.elementType;
   Type integer = IntegerType::get(type.getContext(), 64);
   int64_t samples = logs.dims.size() == 3 ? logs.dims[1] : 1;
-  int64_t reduction = getReduction(rule);
+  int64_t reduction = loss::getReduction(rule);
   // Lengths in rows of int64, and targets of int64.
   for (size_t index : {2, 3})
     if (const Term &lengths = (*terms)[index];
@@ -159,7 +158,7 @@ void loss::describeCtcBackward(BackwardRule &rule, BackwardReplay &steps) {
     return koila::detail::describeUnknownBackward(rule);
   Type type = logs.elementType;
   int64_t samples = logs.dims.size() == 3 ? logs.dims[1] : 1;
-  int64_t reduction = getReduction(rule);
+  int64_t reduction = loss::getReduction(rule);
   ConcreteTensor losses{{samples}, type}, arrived = steps.getGradient();
   bool isOwn = false;
   auto replace = [&](const ConcreteTensor &made) {
@@ -195,16 +194,12 @@ void loss::describeCtcBackward(BackwardRule &rule, BackwardReplay &steps) {
   setLongest(rule);
 }
 
-void loss::describeClasses(WorkspaceRule &rule) {
-  Operation *op = rule.getOp();
-  llvm::TypeSwitch<Operation *>(op)
-      .Case<MultiMarginLossOp>([&](auto margin) {
-        if (auto classes = getClasses(rule, margin.getWeight()))
-          describeMultiMargin(*classes);
-      })
-      .Case<MultilabelMarginLossOp>([&](auto) {
-        if (auto classes = getClasses(rule, {}))
-          describeMultilabelMargin(*classes);
-      })
-      .Default([&](Operation *) { rules::describeUnknownWorkspace(rule); });
+void kernels::addClassLossModels(KernelLibrary &library) {
+  auto backward = rules::describeLossBackward;
+  library.add<CtcLossOp>(
+      {forwardOf<describeCtc>, savedOf<describeCtc>, backward});
+  library.add<MultiMarginLossOp>(
+      {.forward = describeMultiMargin, .backward = backward});
+  library.add<MultilabelMarginLossOp>(
+      {.forward = describeMultilabelMargin, .backward = backward});
 }

@@ -6,11 +6,10 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "../../WorkspaceRules.h"
+#include "../../Models.h"
 #include "../Backward/AutogradReplay.h"
 #include "Loss.h"
 #include "koila/Dialect/Koila/IR/LossOps.h"
-#include "llvm/ADT/TypeSwitch.h"
 
 using namespace mlir;
 using namespace koila;
@@ -40,7 +39,8 @@ static void describeAbsolute(const Operands &of) {
   of.finish(steps.compute("abs", difference));
 }
 
-static void describeDivergence(const Operands &of, KlDivOp op) {
+static void describeDivergence(const Operands &of) {
+  auto op = cast<KlDivOp>(of.rule.getOp());
   const Term &self = of[0], &target = of[1];
   AutogradReplay &steps = of.steps;
   Term losses;
@@ -111,7 +111,8 @@ static void addStirling(AutogradReplay &steps, const Term &target,
   steps.free({filled, mask, stirling});
 }
 
-static void describePoisson(const Operands &of, PoissonNllLossOp op) {
+static void describePoisson(const Operands &of) {
+  auto op = cast<PoissonNllLossOp>(of.rule.getOp());
   const Term &input = of[0], &target = of[1];
   AutogradReplay &steps = of.steps;
   Term losses;
@@ -172,7 +173,8 @@ static void describeCosine(const Operands &of) {
   of.finish(steps.compute("add.Tensor", {chosen, others}));
 }
 
-static void describeTriplet(const Operands &of, TripletMarginLossOp op) {
+static void describeTriplet(const Operands &of) {
+  auto op = cast<TripletMarginLossOp>(of.rule.getOp());
   if (op.getP().isZero())
     return of.rule.setInexact("a norm that counts elements");
   AutogradReplay &steps = of.steps;
@@ -192,20 +194,28 @@ static void describeTriplet(const Operands &of, TripletMarginLossOp op) {
   of.finish(losses);
 }
 
-void loss::describeComposed(WorkspaceRule &rule, SavedRule *saved,
-                            BackwardRule *backward) {
+/// `saved` is told what autograd keeps of a loss, `backward` what its gradients
+/// take.
+template <void (*Describe)(const Operands &)>
+static void replay(WorkspaceRule &rule, SavedRule *saved,
+                   BackwardRule *backward) {
   AutogradReplay steps(rule, saved, backward);
-  auto terms = readReals(steps, rule, rule.getOp()->getOperands());
-  if (!terms)
-    return;
-  Operands of{rule, steps, std::move(*terms)};
-  llvm::TypeSwitch<Operation *>(rule.getOp())
-      .Case<L1LossOp>([&](auto) { describeAbsolute(of); })
-      .Case<KlDivOp>([&](auto op) { describeDivergence(of, op); })
-      .Case<HingeEmbeddingLossOp>([&](auto) { describeHinge(of); })
-      .Case<MarginRankingLossOp>([&](auto) { describeMarginRanking(of); })
-      .Case<PoissonNllLossOp>([&](auto op) { describePoisson(of, op); })
-      .Case<CosineEmbeddingLossOp>([&](auto) { describeCosine(of); })
-      .Case<TripletMarginLossOp>([&](auto op) { describeTriplet(of, op); })
-      .Default([&](Operation *) { rules::describeUnknownWorkspace(rule); });
+  if (auto terms = readReals(steps, rule, rule.getOp()->getOperands()))
+    Describe({rule, steps, std::move(*terms)});
+}
+
+template <void (*Describe)(const Operands &)>
+static constexpr KernelModel getModel() {
+  return {forwardOf<replay<Describe>>, savedOf<replay<Describe>>,
+          backwardOf<replay<Describe>>};
+}
+
+void kernels::addComposedLossModels(KernelLibrary &library) {
+  library.add<CosineEmbeddingLossOp>(getModel<describeCosine>());
+  library.add<HingeEmbeddingLossOp>(getModel<describeHinge>());
+  library.add<KlDivOp>(getModel<describeDivergence>());
+  library.add<L1LossOp>(getModel<describeAbsolute>());
+  library.add<MarginRankingLossOp>(getModel<describeMarginRanking>());
+  library.add<PoissonNllLossOp>(getModel<describePoisson>());
+  library.add<TripletMarginLossOp>(getModel<describeTriplet>());
 }

@@ -4,6 +4,8 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "../../BackwardRules.h"
+#include "../../Models.h"
 #include "../Backward/AutogradReplay.h"
 #include "Loss.h"
 #include "koila/Dialect/Koila/IR/LossOps.h"
@@ -180,7 +182,7 @@ static void describe(const Operands &of, double smoothing) {
   steps.finish(steps.compute("add.Tensor", {others, scaled}));
 }
 
-void loss::describeCrossEntropy(WorkspaceRule &rule, SavedRule *saved) {
+static void describeCrossEntropy(WorkspaceRule &rule, SavedRule *saved) {
   Operation *op = rule.getOp();
   auto entropy = dyn_cast<CrossEntropyLossOp>(op);
   AutogradReplay steps(rule, saved);
@@ -188,10 +190,16 @@ void loss::describeCrossEntropy(WorkspaceRule &rule, SavedRule *saved) {
   if (!terms)
     return;
   Operands of{rule,        steps,        (*terms)[0],
-              (*terms)[1], std::nullopt, getReduction(rule)};
+              (*terms)[1], std::nullopt, loss::getReduction(rule)};
   if (terms->size() > 2)
     of.weight = (*terms)[2];
   if (entropy)
     return describe(of, entropy.getLabelSmoothing().convertToDouble());
   steps.finish(addLikelihood(of, of.self));
+}
+
+void kernels::addCrossEntropyModels(KernelLibrary &library) {
+  library.add<CrossEntropyLossOp, NllLoss2dOp, NllLossNdOp, NllLossOp>(
+      {forwardOf<describeCrossEntropy>, savedOf<describeCrossEntropy>,
+       rules::describeLossBackward});
 }

@@ -7,10 +7,10 @@
 //===----------------------------------------------------------------------===//
 
 #include "Loss.h"
-#include "../../WorkspaceRules.h"
+#include "../../BackwardRules.h"
+#include "../../Models.h"
 #include "../OpReplay.h"
 #include "koila/Dialect/Koila/IR/LossOps.h"
-#include "llvm/ADT/TypeSwitch.h"
 
 using namespace mlir;
 using namespace koila;
@@ -22,13 +22,11 @@ int64_t loss::getReduction(WorkspaceRule &rule) {
   return rule.getOp()->getAttrOfType<IntegerAttr>("reduction").getInt();
 }
 
-bool loss::isCrossEntropy(Operation *op) {
-  return isa<NllLossOp, NllLoss2dOp, NllLossNdOp, CrossEntropyLossOp>(op);
-}
-
-bool loss::isComposed(Operation *op) {
-  return isa<L1LossOp, KlDivOp, HingeEmbeddingLossOp, MarginRankingLossOp,
-             PoissonNllLossOp, CosineEmbeddingLossOp, TripletMarginLossOp>(op);
+/// The operands in numbers; none, and the rule says so, if one is unknown or
+/// complex.
+static std::optional<SmallVector<ConcreteTensor>>
+getTensors(WorkspaceRule &rule, bool needsStrides = false) {
+  return getRealTensors(rule, rule.getOp()->getOperands(), needsStrides);
 }
 
 /// The storage of `losses` after Tensor::resize_({}): it only grows.
@@ -42,8 +40,11 @@ static int64_t shrink(OpReplay &steps, const ConcreteTensor &losses) {
 
 /// mse_loss, smooth_l1_loss. A reduction makes the tensor of losses twice: one
 /// becomes the result, for the other the operands are cast again.
-static void describeKernel(WorkspaceRule &rule, const ConcreteTensor &self,
-                           const ConcreteTensor &target) {
+static void describeKernel(WorkspaceRule &rule) {
+  auto tensors = getTensors(rule);
+  if (!tensors)
+    return;
+  const ConcreteTensor &self = (*tensors)[0], &target = (*tensors)[1];
   int64_t reduction = loss::getReduction(rule);
   OpReplay steps(rule);
   // Only its shape and type count.
@@ -74,8 +75,11 @@ static void describeKernel(WorkspaceRule &rule, const ConcreteTensor &self,
 
 /// The tensor of losses is like the input, and resized where the target is
 /// larger.
-static void describeHuber(WorkspaceRule &rule, const ConcreteTensor &self,
-                          const ConcreteTensor &target) {
+static void describeHuber(WorkspaceRule &rule) {
+  auto tensors = getTensors(rule);
+  if (!tensors)
+    return;
+  const ConcreteTensor &self = (*tensors)[0], &target = (*tensors)[1];
   int64_t reduction = loss::getReduction(rule);
   OpReplay steps(rule);
   // What the operands give together; only its shape and type count.
@@ -115,10 +119,13 @@ static void finishShrunk(WorkspaceRule &rule, OpReplay &steps,
   steps.finish(kept);
 }
 
-static void describeBinary(WorkspaceRule &rule, BinaryCrossEntropyOp op,
-                           const ConcreteTensor &self) {
+static void describeBinary(WorkspaceRule &rule) {
+  auto op = cast<BinaryCrossEntropyOp>(rule.getOp());
+  auto tensors = getTensors(rule);
+  if (!tensors)
+    return;
   OpReplay steps(rule);
-  MadeTensor losses = steps.allocate(self);
+  MadeTensor losses = steps.allocate(tensors->front());
   if (Value value = op.getWeight()) {
     auto weight = rule.tensor(value);
     if (!weight)
@@ -129,8 +136,11 @@ static void describeBinary(WorkspaceRule &rule, BinaryCrossEntropyOp op,
 }
 
 /// log1p(exp(-self * target)), written step by step over -self.
-static void describeSoftMargin(WorkspaceRule &rule, const ConcreteTensor &self,
-                               const ConcreteTensor &target) {
+static void describeSoftMargin(WorkspaceRule &rule) {
+  auto tensors = getTensors(rule);
+  if (!tensors)
+    return;
+  const ConcreteTensor &self = (*tensors)[0], &target = (*tensors)[1];
   OpReplay steps(rule);
   MadeTensor losses = steps.allocate(self);
   steps.write({losses, target});
@@ -138,10 +148,12 @@ static void describeSoftMargin(WorkspaceRule &rule, const ConcreteTensor &self,
 }
 
 /// An expression that has a derivative of its own: no step is recorded.
-static void describeBinaryWithLogits(WorkspaceRule &rule,
-                                     BinaryCrossEntropyWithLogitsOp op,
-                                     OpReplay::Tensors of) {
-  const ConcreteTensor &input = of[0], &target = of[1];
+static void describeBinaryWithLogits(WorkspaceRule &rule) {
+  auto op = cast<BinaryCrossEntropyWithLogitsOp>(rule.getOp());
+  auto tensors = getTensors(rule, /*needsStrides=*/true);
+  if (!tensors)
+    return;
+  const ConcreteTensor &input = (*tensors)[0], &target = (*tensors)[1];
   OpReplay steps(rule);
   MadeTensor logs = steps.allocate(input);
   // log_sigmoid: a buffer, and rows.
@@ -151,7 +163,7 @@ static void describeBinaryWithLogits(WorkspaceRule &rule,
   steps.AllocationTrace::free(buffer);
   std::optional<MadeTensor> logWeight;
   if (op.getPosWeight()) {
-    const ConcreteTensor &positive = of.back();
+    const ConcreteTensor &positive = tensors->back();
     MadeTensor less = steps.compute(positive, Result::Common, Number::Integer);
     logWeight = steps.compute({less, target});
     steps.write(*logWeight, Number::Integer);
@@ -163,7 +175,7 @@ static void describeBinaryWithLogits(WorkspaceRule &rule,
   steps.write({losses, input});
   steps.write({losses, logs});
   if (op.getWeight())
-    steps.write({losses, of[2]});
+    steps.write({losses, (*tensors)[2]});
   int64_t reduction = loss::getReduction(rule);
   MadeTensor result = steps.reduce(losses, reduction);
   if (reduction != 0)
@@ -172,40 +184,15 @@ static void describeBinaryWithLogits(WorkspaceRule &rule,
   steps.finish(result.numBytes());
 }
 
-void rules::describeLossSaved(SavedRule &rule) {
-  if (loss::isCrossEntropy(rule.getOp()))
-    return loss::describeCrossEntropy(rule, &rule);
-  if (loss::isComposed(rule.getOp()))
-    return loss::describeComposed(rule, &rule);
-  if (isa<CtcLossOp>(rule.getOp()))
-    return loss::describeCtc(rule, &rule);
-  koila::detail::describeSaved(rule);
-}
-
-void rules::describeLossWorkspace(WorkspaceRule &rule) {
-  Operation *op = rule.getOp();
-  if (loss::isCrossEntropy(op))
-    return loss::describeCrossEntropy(rule);
-  if (loss::isComposed(op))
-    return loss::describeComposed(rule);
-  if (isa<CtcLossOp>(op))
-    return loss::describeCtc(rule);
-  if (isa<MultiMarginLossOp, MultilabelMarginLossOp>(op))
-    return loss::describeClasses(rule);
-  auto tensors = getRealTensors(rule, op->getOperands(),
-                                isa<BinaryCrossEntropyWithLogitsOp>(op));
-  if (!tensors)
-    return;
-  const ConcreteTensor &self = (*tensors)[0], &target = (*tensors)[1];
-  llvm::TypeSwitch<Operation *>(op)
-      .Case<MseLossOp, SmoothL1LossOp>(
-          [&](auto) { describeKernel(rule, self, target); })
-      .Case<HuberLossOp>([&](auto) { describeHuber(rule, self, target); })
-      .Case<BinaryCrossEntropyOp>(
-          [&](auto binary) { describeBinary(rule, binary, self); })
-      .Case<BinaryCrossEntropyWithLogitsOp>([&](auto binary) {
-        describeBinaryWithLogits(rule, binary, *tensors);
-      })
-      .Case<SoftMarginLossOp>(
-          [&](auto) { describeSoftMargin(rule, self, target); });
+void kernels::addLossModels(KernelLibrary &library) {
+  auto backward = rules::describeLossBackward;
+  library.add<BinaryCrossEntropyOp>(
+      {.forward = describeBinary, .backward = backward});
+  library.add<BinaryCrossEntropyWithLogitsOp>(
+      {.forward = describeBinaryWithLogits, .backward = backward});
+  library.add<HuberLossOp>({.forward = describeHuber, .backward = backward});
+  library.add<MseLossOp, SmoothL1LossOp>(
+      {.forward = describeKernel, .backward = backward});
+  library.add<SoftMarginLossOp>(
+      {.forward = describeSoftMargin, .backward = backward});
 }

@@ -1,6 +1,7 @@
-//===- Loss.h - What losses hold inside, by their sources -------*- C++ -*-===//
+//===- Loss.h - What gradients of losses allocate ---------------*- C++ -*-===//
 //
-// Private to lib/KernelModels: the parts of describeLossWorkspace.
+// Private to lib/KernelModels: the gradients of losses that have a file of
+// their own.
 //
 //===----------------------------------------------------------------------===//
 
@@ -15,22 +16,11 @@ class BackwardReplay;
 
 namespace koila::loss {
 
-/// Losses that PyTorch writes as expressions over other operators; `saved` is
-/// told what autograd keeps of them, `backward` what their gradients take.
-void describeComposed(WorkspaceRule &rule, SavedRule *saved = nullptr,
-                      BackwardRule *backward = nullptr);
-/// Losses on classes.
-void describeClasses(WorkspaceRule &rule);
-/// Negative likelihoods and cross entropies.
-void describeCrossEntropy(WorkspaceRule &rule, SavedRule *saved = nullptr);
 /// The gradient of cross_entropy_loss.
 void describeCrossEntropyBackward(BackwardRule &rule);
-/// ctc_loss.
-void describeCtc(WorkspaceRule &rule, SavedRule *saved = nullptr);
+/// That of ctc_loss.
 void describeCtcBackward(BackwardRule &rule, kernels::BackwardReplay &steps);
 
-bool isComposed(mlir::Operation *op);
-bool isCrossEntropy(mlir::Operation *op);
 /// The argument `reduction`.
 int64_t getReduction(WorkspaceRule &rule);
 

@@ -5,7 +5,8 @@
 //===----------------------------------------------------------------------===//
 
 #include "../../ATenCPU/GemmOperandCopies.h"
-#include "../../WorkspaceRules.h"
+#include "../../BackwardRules.h"
+#include "../../Models.h"
 #include "../TensorBytes.h"
 #include "RecurrentLayers.h"
 #include "llvm/ADT/TypeSwitch.h"
@@ -340,8 +341,8 @@ void Replay::run() {
 
 /// The gates of the input and those of the state are alive together; what a
 /// cell makes of them is less, but for the reset state of a GRU.
-static void describeCell(WorkspaceRule &rule, int64_t gates, Value input,
-                         Value hidden, Value inputWeight, Value weight) {
+static void traceCell(WorkspaceRule &rule, int64_t gates, Value input,
+                      Value hidden, Value inputWeight, Value weight) {
   auto state = rule.tensor(rule.getOp()->getResult(0));
   auto x = blas::getFactor(rule, input), h = blas::getFactor(rule, hidden);
   auto xWeight = blas::getFactor(rule, inputWeight);
@@ -374,8 +375,21 @@ static void describeCell(WorkspaceRule &rule, int64_t gates, Value input,
   rule.setTrace(std::move(trace));
 }
 
+template <typename OpT, int64_t Gates>
+static void describeCell(WorkspaceRule &rule, SavedRule *saved) {
+  auto op = cast<OpT>(rule.getOp());
+  auto hidden = llvm::to_vector_of<Value>(ValueRange(op.getHx()));
+  if (rule.isRecording())
+    return recurrent::describeRecordedCell(rule, saved,
+                                           {Gates, op.getInput(), hidden,
+                                            op.getWIh(), op.getWHh(),
+                                            op.getBIh(), op.getBHh()});
+  traceCell(rule, Gates, op.getInput(), hidden.front(), op.getWIh(),
+            op.getWHh());
+}
+
 //===----------------------------------------------------------------------===//
-// Entry
+// Layers
 //===----------------------------------------------------------------------===//
 
 template <typename OpT>
@@ -420,10 +434,10 @@ static rules::Recurrent getDenseFacts(OpT op, int64_t gates) {
   return facts;
 }
 
-template <typename OpT>
-static void describeDense(WorkspaceRule &rule, SavedRule *saved, OpT op,
-                          int64_t gates) {
-  describeLayers(rule, saved, getDenseFacts(op, gates), getDropout(op));
+template <typename OpT, int64_t Gates>
+static void describeDense(WorkspaceRule &rule, SavedRule *saved) {
+  auto op = cast<OpT>(rule.getOp());
+  describeLayers(rule, saved, getDenseFacts(op, Gates), getDropout(op));
 }
 
 // Source: use_mkldnn; packed ones of equal lengths, too (measured).
@@ -442,44 +456,38 @@ std::optional<Layers> recurrent::getDenseLayers(WorkspaceRule &rule) {
       .Default([](Operation *) { return std::nullopt; });
 }
 
-template <typename OpT>
-static void describePacked(WorkspaceRule &rule, SavedRule *saved, OpT op,
-                           int64_t gates) {
-  rules::Recurrent facts = getFacts(op, gates);
+template <typename OpT, int64_t Gates>
+static void describePacked(WorkspaceRule &rule, SavedRule *saved) {
+  auto op = cast<OpT>(rule.getOp());
+  rules::Recurrent facts = getFacts(op, Gates);
   facts.input = op.getData();
   facts.batchSizes = op.getBatchSizes();
   describeLayers(rule, saved, std::move(facts), getDropout(op));
 }
 
-/// `saved` is told what autograd keeps.
-static void describe(WorkspaceRule &rule, SavedRule *saved) {
-  auto cell = [&](auto op, int64_t gates, ValueRange hidden) {
-    if (rule.isRecording())
-      return recurrent::describeRecordedCell(
-          rule, saved,
-          {gates, op.getInput(), llvm::to_vector(hidden), op.getWIh(),
-           op.getWHh(), op.getBIh(), op.getBHh()});
-    describeCell(rule, gates, op.getInput(), hidden.front(), op.getWIh(),
-                 op.getWHh());
-  };
-  llvm::TypeSwitch<Operation *>(rule.getOp())
-      .Case<LstmCellOp>([&](auto op) { cell(op, 4, op.getHx()); })
-      .Case<GruCellOp>([&](auto op) { cell(op, 3, op.getHx()); })
-      .Case<RnnTanhCellOp, RnnReluCellOp>(
-          [&](auto op) { cell(op, 1, op.getHx()); })
-      .Case<LstmInputOp>([&](auto op) { describeDense(rule, saved, op, 4); })
-      .Case<GruInputOp>([&](auto op) { describeDense(rule, saved, op, 3); })
-      .Case<RnnTanhInputOp, RnnReluInputOp>(
-          [&](auto op) { describeDense(rule, saved, op, 1); })
-      .Case<LstmDataOp>([&](auto op) { describePacked(rule, saved, op, 4); })
-      .Case<GruDataOp>([&](auto op) { describePacked(rule, saved, op, 3); })
-      .Case<RnnTanhDataOp, RnnReluDataOp>(
-          [&](auto op) { describePacked(rule, saved, op, 1); })
-      .Default([&](Operation *) { rules::describeUnknownWorkspace(rule); });
+/// Of one step, whose gradient has no model.
+template <typename OpT, int64_t Gates>
+static constexpr KernelModel getCellModel() {
+  return {.forward = forwardOf<describeCell<OpT, Gates>>,
+          .saved = savedOf<describeCell<OpT, Gates>>};
 }
 
-void rules::describeRecurrentWorkspace(WorkspaceRule &rule) {
-  describe(rule, /*saved=*/nullptr);
+template <void (*Replay)(WorkspaceRule &, SavedRule *)>
+static constexpr KernelModel getModel() {
+  return {forwardOf<Replay>, savedOf<Replay>, rules::describeRecurrentBackward};
 }
 
-void rules::describeRecurrentSaved(SavedRule &rule) { describe(rule, &rule); }
+void kernels::addRecurrentModels(KernelLibrary &library) {
+  library.add<GruCellOp>(getCellModel<GruCellOp, 3>());
+  library.add<GruDataOp>(getModel<describePacked<GruDataOp, 3>>());
+  library.add<GruInputOp>(getModel<describeDense<GruInputOp, 3>>());
+  library.add<LstmCellOp>(getCellModel<LstmCellOp, 4>());
+  library.add<LstmDataOp>(getModel<describePacked<LstmDataOp, 4>>());
+  library.add<LstmInputOp>(getModel<describeDense<LstmInputOp, 4>>());
+  library.add<RnnReluCellOp>(getCellModel<RnnReluCellOp, 1>());
+  library.add<RnnReluDataOp>(getModel<describePacked<RnnReluDataOp, 1>>());
+  library.add<RnnReluInputOp>(getModel<describeDense<RnnReluInputOp, 1>>());
+  library.add<RnnTanhCellOp>(getCellModel<RnnTanhCellOp, 1>());
+  library.add<RnnTanhDataOp>(getModel<describePacked<RnnTanhDataOp, 1>>());
+  library.add<RnnTanhInputOp>(getModel<describeDense<RnnTanhInputOp, 1>>());
+}
