@@ -93,6 +93,58 @@ static void describeMultinomial(WorkspaceRule &rule) {
   rule.setTransient(rule.getTransient());
 }
 
+/// std.min().ge(0)
+static void checkDeviations(OpReplay &steps, const ConcreteTensor &std) {
+  if (std.numElements() == 0)
+    return;
+  MadeTensor least = steps.allocate(ConcreteTensor{{}, std.elementType});
+  steps.AllocationTrace::free(allocateContiguous(steps, std));
+  steps.free(
+      steps.compute(least, OpReplay::Result::Bool, OpReplay::Number::Integer));
+  steps.free(least);
+}
+
+/// Draws, to which the means are added. A tensor like them is there for its
+/// shape alone. Source: normal_out_impl in native/DistributionTemplates.h.
+static void describeNormalAroundTensor(WorkspaceRule &rule) {
+  auto mean = getRealTensors(rule, rule.getOp()->getOperand(0));
+  if (!mean)
+    return;
+  OpReplay steps(rule);
+  MadeTensor draws = steps.allocate(mean->front());
+  MadeTensor shape = steps.allocate(mean->front());
+  steps.write({draws, mean->front()});
+  steps.free(shape);
+  steps.finish(draws.numBytes());
+}
+
+/// Draws times the deviations, which are checked twice, and the means. One that
+/// is a number becomes a 0-dim tensor. Source: normal_out_impl, as above.
+static void describeNormal(WorkspaceRule &rule) {
+  Operation *op = rule.getOp();
+  bool hasMean = isa<NormalTensorTensorOp>(op);
+  auto operands =
+      getRealTensors(rule, op->getOperands().take_front(hasMean ? 2 : 1));
+  auto result = rule.tensor(op->getResult(0));
+  if (!operands)
+    return;
+  if (!result)
+    return rule.setInexact("a shape of the operator is unknown");
+  const ConcreteTensor &std = operands->back();
+  OpReplay steps(rule);
+  checkDeviations(steps, std);
+  MadeTensor draws = steps.allocate(*result);
+  checkDeviations(steps, std);
+  MadeTensor mean;
+  if (!hasMean)
+    mean = steps.allocate(ConcreteTensor{{}, result->elementType});
+  steps.write({draws, std});
+  if (hasMean)
+    steps.write({draws, operands->front()});
+  steps.free(mean);
+  steps.finish(draws.numBytes());
+}
+
 /// Whether the type can count so far is asked of a 0-dim tensor.
 static void describePermutation(WorkspaceRule &rule) {
   auto result = rule.tensor(rule.getOp()->getResult(0));
@@ -153,6 +205,9 @@ void kernels::addFactoryModels(KernelLibrary &library) {
               RandomFromOp, RandomOp, RandomToOp, UniformOp>(
       {.forward = allocateNothing});
   library.add<MultinomialOp>({.forward = describeMultinomial});
+  library.add<NormalFloatTensorOp, NormalTensorTensorOp>(
+      {.forward = describeNormal});
+  library.add<NormalTensorFloatOp>({.forward = describeNormalAroundTensor});
   library.add<RandpermOp>({.forward = describePermutation});
   library.add<EmptyStridedOp, NewEmptyStridedOp>({.forward = allocateStrided});
 }

@@ -352,6 +352,20 @@ static void describeMaskedSelect(WorkspaceRule &rule) {
   rule.setBound("how many elements a mask selects is decided by data");
 }
 
+/// A copy in rows is written, from rows.
+static void describeMaskedScatter(WorkspaceRule &rule) {
+  auto op = cast<MaskedScatterOp>(rule.getOp());
+  auto self = rule.tensor(op.getSelf()), source = rule.tensor(op.getSource());
+  auto result = rule.tensor(op.getResult());
+  if (!self || !source || !result)
+    return rule.setInexact(kUnknown);
+  AllocationTrace trace;
+  if (!rules::isInPlace(op) && self->dims == result->dims)
+    trace.allocateTemporary(getBlockBytes(*self));
+  trace.free(allocateContiguous(trace, *source));
+  rule.setTrace(std::move(trace));
+}
+
 /// The least and the greatest number are checked before there is a result.
 /// Source: one_hot in native/Onehot.cpp.
 static void describeOneHot(WorkspaceRule &rule) {
@@ -397,6 +411,7 @@ void kernels::addIndexModels(KernelLibrary &library) {
   library.add<IndexSelectOp>({.forward = describeSelect, .backward = backward});
   library.add<IndexTensorOp>(
       {.forward = describeIndex<IndexTensorOp>, .backward = backward});
+  library.add<MaskedScatterOp>({.forward = describeMaskedScatter});
   library.add<MaskedSelectOp>(
       {.forward = describeMaskedSelect, .backward = backward});
   library.add<NonzeroNumpyOp, WhereConditionOp>(

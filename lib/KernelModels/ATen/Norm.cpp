@@ -235,12 +235,32 @@ static void describeWeightNorm(WorkspaceRule &rule, SavedRule *saved) {
   steps.finish(steps.compute("mul.Tensor", {v, quotient}));
 }
 
+/// The norms, which become factors. Source: renorm_out in
+/// native/Normalization.cpp.
+static void describeRenorm(WorkspaceRule &rule) {
+  auto op = cast<RenormOp>(rule.getOp());
+  auto self = rule.tensor(op.getSelf());
+  if (!self || self->dims.size() < 2)
+    return rule.setInexact("the shape of the input is unknown");
+  if (!self->elementType.isF32() && !self->elementType.isF64())
+    return rule.setInexact("renorm of another type than float32 and float64");
+  int64_t rank = self->dims.size(), dim = op.getDim();
+  int64_t slices = self->dims[dim < 0 ? dim + rank : dim];
+  AllocationTrace trace;
+  if (!rules::isInPlace(op))
+    trace.allocate(self->numBytes());
+  int64_t left = trace.getLeft();
+  trace.allocateTemporary(slices * getElementBytes(self->elementType));
+  rule.setTrace(std::move(trace), left);
+}
+
 void kernels::addNormModels(KernelLibrary &library) {
   library.add<GroupNormOp>(
       {describeGroupNorm, saveGroupNorm, rules::describeNormBackward});
   library.add<LayerNormOp>(
       {describeLayerNorm, saveLayerNorm, rules::describeNormBackward});
   library.add<NativeLayerNormOp>({.forward = describeNativeLayerNorm});
+  library.add<RenormOp>({.forward = describeRenorm});
   library.add<RmsNormOp>({forwardOf<describeRmsNorm>, savedOf<describeRmsNorm>,
                           backwardOf<describeRmsNorm>});
   library.add<WeightNormOp>({forwardOf<describeWeightNorm>,

@@ -182,11 +182,10 @@ static Factor makeMatrix(AllocationTrace &trace, const Factor &factor,
   return matrix;
 }
 
-/// Source: tensordot in native/Linear.cpp.
-static void describeTensordot(WorkspaceRule &rule) {
-  auto op = cast<TensordotOp>(rule.getOp());
-  auto lhs = getFactor(rule, op.getSelf()),
-       rhs = getFactor(rule, op.getOther());
+/// The product over dims of both. Source: tensordot in native/Linear.cpp.
+static void contract(WorkspaceRule &rule, const std::optional<Factor> &lhs,
+                     const std::optional<Factor> &rhs,
+                     ArrayRef<int64_t> leftDims, ArrayRef<int64_t> rightDims) {
   if (!checkFactors(rule, lhs, rhs))
     return;
   auto split = [](const Factor &factor, ArrayRef<int64_t> dims,
@@ -200,8 +199,8 @@ static void describeTensordot(WorkspaceRule &rule) {
         free.push_back(dim);
   };
   SmallVector<int64_t> leftSummed, leftFree, rightSummed, rightFree;
-  split(*lhs, op.getDimsSelf(), leftSummed, leftFree);
-  split(*rhs, op.getDimsOther(), rightSummed, rightFree);
+  split(*lhs, leftDims, leftSummed, leftFree);
+  split(*rhs, rightDims, rightSummed, rightFree);
   for (auto [left, right] : llvm::zip(leftSummed, rightSummed))
     if (lhs->dims[left] == 1 || rhs->dims[right] == 1)
       return rule.setInexact("tensordot over a dim of one element");
@@ -218,6 +217,94 @@ static void describeTensordot(WorkspaceRule &rule) {
   trace.allocate(result);
   allocateMm(trace, rule, left, right);
   rule.setTrace(std::move(trace), result);
+}
+
+static void describeTensordot(WorkspaceRule &rule) {
+  auto op = cast<TensordotOp>(rule.getOp());
+  contract(rule, getFactor(rule, op.getSelf()), getFactor(rule, op.getOther()),
+           op.getDimsSelf(), op.getDimsOther());
+}
+
+/// tensordot over the last dims, but of one number a product with it.
+/// Source: inner in native/LinearAlgebra.cpp.
+static void describeInner(WorkspaceRule &rule) {
+  auto op = cast<InnerOp>(rule.getOp());
+  auto lhs = getFactor(rule, op.getSelf()),
+       rhs = getFactor(rule, op.getOther());
+  bool isNumber = lhs && rhs && (lhs->dims.empty() || rhs->dims.empty());
+  if (!isNumber)
+    return contract(rule, lhs, rhs, /*leftDims=*/-1, /*rightDims=*/-1);
+  if (lhs->type != rhs->type)
+    rule.setInexact("inner of numbers of two types");
+}
+
+/// The products are added to the result, one after the other.
+/// Source: addbmm_impl_ in native/LinearAlgebra.cpp.
+static void describeAddbmm(WorkspaceRule &rule) {
+  auto op = cast<AddbmmOp>(rule.getOp());
+  auto self = rule.tensor(op.getSelf()), result = rule.tensor(op.getResult());
+  auto lhs = getFactor(rule, op.getBatch1()),
+       rhs = getFactor(rule, op.getBatch2());
+  if (!checkFactors(rule, lhs, rhs) || !self || !result)
+    return;
+  // Of more matrices the list would be too long.
+  constexpr int64_t kMost = 1 << 12;
+  int64_t matrices = lhs->dims.front();
+  if (matrices == 0 || matrices > kMost || lhs->dims.back() == 0)
+    return rule.setInexact("addbmm of nothing, or of very many matrices");
+  auto getMatrix = [](Factor factor) {
+    factor.dims.erase(factor.dims.begin());
+    factor.strides.erase(factor.strides.begin());
+    return factor;
+  };
+  // What is added becomes the result first.
+  bool isCopied = !rules::isInPlace(op) && self->dims == result->dims &&
+                  getScale(op.getBetaAttr()) != Scale::Zero;
+  AllocationTrace trace;
+  trace.allocateTemporary(isCopied ? kernels::getBlockBytes(*self) : 0);
+  for (int64_t matrix = 0; matrix < matrices; ++matrix)
+    allocateMm(trace, rule, getMatrix(*lhs), getMatrix(*rhs),
+               getScale(op.getAlphaAttr()));
+  rule.setTrace(std::move(trace));
+}
+
+/// Of three matrices the two come first that make the fewer products.
+/// Source: multi_dot_impl in native/LinearAlgebra.cpp.
+static void describeMultiDot(WorkspaceRule &rule) {
+  SmallVector<Factor> factors;
+  for (Value value : rule.getOp()->getOperands()) {
+    auto factor = getFactor(rule, value);
+    if (!checkFactors(rule, factor, factor))
+      return;
+    factors.push_back(*factor);
+  }
+  auto isMatrix = [](const Factor &factor) {
+    return factor.getRank() == 2 && factor.numBytes() > 0;
+  };
+  if (factors.size() > 3 || !llvm::all_of(factors, isMatrix))
+    return rule.setInexact("a product of more than three matrices, of vectors "
+                           "or of nothing");
+  AllocationTrace trace;
+  if (factors.size() == 2) {
+    allocateMatmul(trace, rule, factors[0], factors[1]);
+    return rule.setTrace(std::move(trace));
+  }
+  int64_t rows = factors[0].dims[0], columns = factors[2].dims[1];
+  auto [left, right] = std::pair(factors[1].dims[0], factors[1].dims[1]);
+  bool isRightFirst =
+      rows * right * (left + columns) > left * columns * (rows + right);
+  size_t first = isRightFirst ? 1 : 0;
+  Factor pair{{factors[first].dims[0], factors[first + 1].dims[1]},
+              {factors[first + 1].dims[1], 1},
+              factors[first].type};
+  AllocationTrace::Block made =
+      allocateMatmul(trace, rule, factors[first], factors[first + 1]).result;
+  if (isRightFirst)
+    allocateMatmul(trace, rule, factors[0], pair);
+  else
+    allocateMatmul(trace, rule, pair, factors[2]);
+  trace.free(made);
+  rule.setTrace(std::move(trace));
 }
 
 /// The features of each result are added up by themselves: by the first input,
@@ -304,6 +391,7 @@ static void saveProduct(SavedRule &rule) {
 
 void kernels::addProductModels(KernelLibrary &library) {
   auto backward = rules::describeProductBackward;
+  library.add<AddbmmOp>({.forward = describeAddbmm});
   library.add<AddmmOp>({.forward = describeAddmm, .backward = backward});
   library.add<AddmvOp>({.forward = describeAddmv, .backward = backward});
   library.add<AddrOp, CrossOp, GerOp, LinalgCrossOp, OuterOp>(
@@ -314,8 +402,10 @@ void kernels::addProductModels(KernelLibrary &library) {
   library.add<DotOp, VdotOp>({.forward = describeDot, .backward = backward});
   library.add<EinsumOp>(
       {rules::describeEinsumWorkspace, rules::describeEinsumSaved, backward});
+  library.add<InnerOp>({.forward = describeInner});
   library.add<KronOp>({.forward = describeKron, .backward = backward});
   library.add<LinalgMatmulOp, MatmulOp>({describePair, saveProduct, backward});
+  library.add<LinalgMultiDotOp>({.forward = describeMultiDot});
   library.add<LinearOp>({describeLinear, saveProduct, backward});
   library.add<MmOp, MvOp>({.forward = describePair, .backward = backward});
   library.add<TensordotOp>(

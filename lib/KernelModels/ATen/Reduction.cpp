@@ -304,6 +304,29 @@ static void describeNansum(const Reduced &reduced) {
   reduced.describeCast();
 }
 
+/// nansum, by how many elements are numbers. Source: nanmean in
+/// native/ReduceOps.cpp.
+static void describeNanmean(const Reduced &reduced) {
+  OpReplay steps(reduced.rule);
+  const ConcreteTensor &input = reduced.input;
+  MLIRContext *context = input.elementType.getContext();
+  MadeTensor mask = steps.compute({input, input}, OpReplay::Result::Bool);
+  MadeTensor count = steps.allocate(
+      ConcreteTensor{reduced.result.dims, IntegerType::get(context, 64)});
+  AllocationTrace::Block cast =
+      steps.allocate(countBytes(input, count.elementType));
+  steps.allocateTemporary(getPartialBytes(reduced.rule, mask, count));
+  steps.AllocationTrace::free(cast);
+  steps.free(mask);
+  MadeTensor sum = steps.allocate(reduced.result);
+  cast = steps.allocate(getCastBytes(input, sum.elementType));
+  steps.allocateTemporary(reduced.getPartial());
+  steps.AllocationTrace::free(cast);
+  MadeTensor mean = steps.compute({sum, count});
+  steps.free({sum, count});
+  steps.finish(mean.numBytes());
+}
+
 /// A single element is cast to bool, even where that stays uint8.
 static void describeTruth(const Reduced &reduced) {
   if (reduced.input.numElements() != 1 ||
@@ -342,6 +365,7 @@ void kernels::addReductionModels(KernelLibrary &library) {
       {.forward = ofReals<describeMedian<MedianDimOp>>, .backward = backward});
   library.add<MedianOp, NanmedianOp>(
       {.forward = ofReals<describeMedianOfAll>, .backward = backward});
+  library.add<NanmeanOp>({.forward = ofReals<describeNanmean>});
   library.add<NanmedianDimOp>(
       {.forward = ofReals<describeMedian<NanmedianDimOp>>,
        .backward = backward});
