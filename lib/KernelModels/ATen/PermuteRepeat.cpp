@@ -10,6 +10,7 @@
 #include "../WorkspaceRules.h"
 #include "Linalg.h"
 #include "TensorBytes.h"
+#include "koila/Dialect/Koila/IR/Elementwise.h"
 #include "koila/Dialect/Koila/IR/IndexOps.h"
 #include "koila/Dialect/Koila/IR/SpectralOps.h"
 #include "koila/Interfaces/Layout.h"
@@ -146,15 +147,44 @@ void rules::describeReshapeWorkspace(WorkspaceRule &rule, Value self) {
     rule.setTransient(block);
 }
 
-template <typename OpT>
+/// What is in rows is written as it is, and so are strided tensors of up to
+/// three dims, and matrices one after the other. Others are copied, cut into a
+/// new tensor, and copied back.
+static void cutInPlace(WorkspaceRule &rule, ConcreteTensor input) {
+  auto strides = input.getStrides();
+  auto rows = ConcreteTensor{input.dims, input.elementType}.getStrides();
+  int64_t bytes = input.numBytes();
+  AllocationTrace trace;
+  AllocationTrace::Block copy;
+  if (!input.contiguous) {
+    if (input.dims.size() <= 3)
+      return;
+    // The outermost dim may repeat its matrices.
+    if (strides->front() == 0 || input.dims.front() == 1) {
+      input.dims.erase(input.dims.begin());
+      strides->erase(strides->begin());
+      input.strides = strides;
+    }
+    if (!linalg::copiesForTriangle(input))
+      return;
+    copy = trace.allocate(bytes);
+  } else if (*strides == *rows) {
+    return;
+  }
+  trace.allocateTemporary(bytes);
+  trace.free(copy);
+  rule.setTrace(std::move(trace));
+}
+
+/// Source: native/TriangularOps.cpp.
 static void describeTriangle(WorkspaceRule &rule) {
   auto moved = getMoved(rule);
   if (!moved)
     return;
-  if (cast<OpT>(rule.getOp()).getTied())
-    return rule.setInexact("a triangle that is cut in place");
   if (!moved->input.getStrides())
     return rule.setInexact("the strides of the matrices are unknown");
+  if (rules::isInPlace(rule.getOp()))
+    return cutInPlace(rule, moved->input);
   if (linalg::copiesForTriangle(moved->input))
     rule.setTransient(moved->input.numBytes());
 }
@@ -175,8 +205,6 @@ void kernels::addPermuteRepeatModels(KernelLibrary &library) {
   library.add<RepeatOp, TileOp>(
       {.forward = describeRepeat, .backward = backward});
   library.add<RollOp>({.forward = describeRoll, .backward = backward});
-  library.add<TrilOp>(
-      {.forward = describeTriangle<TrilOp>, .backward = backward});
-  library.add<TriuOp>(
-      {.forward = describeTriangle<TriuOp>, .backward = backward});
+  library.add<TrilOp, TriuOp>(
+      {.forward = describeTriangle, .backward = backward});
 }
