@@ -282,10 +282,10 @@ static void saveInstanceNorm(SavedRule &rule) {
 
 void kernels::addBatchNormModels(KernelLibrary &library) {
   library.add<BatchNormOp>(
-      {describeBatchNorm, saveBatchNorm, rules::describeNormBackward});
+      {describeBatchNorm, saveBatchNorm, rules::describeBatchNormBackward});
   library.add<BatchNormUpdateStatsOp>({.forward = describeBatchNormStats});
-  library.add<InstanceNormOp>(
-      {describeInstanceNorm, saveInstanceNorm, rules::describeNormBackward});
+  library.add<InstanceNormOp>({describeInstanceNorm, saveInstanceNorm,
+                               rules::describeInstanceNormBackward});
   library.add<NativeBatchNormBackwardOp>(
       {.forward = describeBatchNormBackward});
 }

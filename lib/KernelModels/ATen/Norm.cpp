@@ -256,14 +256,14 @@ static void describeRenorm(WorkspaceRule &rule) {
 
 void kernels::addNormModels(KernelLibrary &library) {
   library.add<GroupNormOp>(
-      {describeGroupNorm, saveGroupNorm, rules::describeNormBackward});
+      {describeGroupNorm, saveGroupNorm, rules::describeGroupNormBackward});
   library.add<LayerNormOp>(
-      {describeLayerNorm, saveLayerNorm, rules::describeNormBackward});
+      {describeLayerNorm, saveLayerNorm, rules::describeLayerNormBackward});
   library.add<NativeLayerNormOp>({.forward = describeNativeLayerNorm});
   library.add<RenormOp>({.forward = describeRenorm});
   library.add<RmsNormOp>({forwardOf<describeRmsNorm>, savedOf<describeRmsNorm>,
                           backwardOf<describeRmsNorm>});
   library.add<WeightNormOp>({forwardOf<describeWeightNorm>,
                              savedOf<describeWeightNorm>,
-                             rules::describeNormBackward});
+                             rules::describeWeightNormBackward});
 }

@@ -5,8 +5,8 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "../BackwardRules.h"
 #include "../Models.h"
+#include "Backward/PoolBackward.h"
 #include "TensorBytes.h"
 #include "koila/Dialect/Koila/IR/PoolOps.h"
 #include "koila/Dialect/Koila/IR/TypePromotion.h"
@@ -173,25 +173,43 @@ static void saveAdaptive(SavedRule &rule) {
 }
 
 void kernels::addPoolModels(KernelLibrary &library) {
-  auto backward = rules::describePoolBackward;
   library.add<AdaptiveAvgPool1dOp>(
-      {describeAdaptive<1>, saveAdaptive<1>, backward});
+      {describeAdaptive<1>, saveAdaptive<1>,
+       rules::describeLineAdaptiveAveragesBackward});
   library.add<AdaptiveAvgPool2dOp>(
-      {describeAdaptive<2>, saveAdaptive<2>, backward});
+      {describeAdaptive<2>, saveAdaptive<2>,
+       rules::describeImageAdaptiveAveragesBackward});
   library.add<AdaptiveAvgPool3dOp>(
-      {describeAdaptive<3>, saveAdaptive<3>, backward});
-  library.add<AdaptiveMaxPool1dOp, AvgPool1dOp, MaxPool1dWithIndicesOp>(
-      {.forward = copyLine, .backward = backward});
-  library.add<AdaptiveMaxPool2dOp, AvgPool2dOp, MaxPool2dWithIndicesOp,
-              MaxPool3dWithIndicesOp>(
-      {.forward = copyImage, .backward = backward});
-  library.add<AdaptiveMaxPool3dOp, PlainAdaptiveAvgPool3dOp>(
-      {.forward = allocateNothing, .backward = backward});
-  library.add<AvgPool3dOp>({.forward = copyVolume, .backward = backward});
-  library.add<MaxPool1dOp>({describeMaxPool1d, saveMaxPool1d, backward});
-  library.add<MaxPool2dOp, MaxPool3dOp>(
-      {describeMaxPool, saveMaxPool, backward});
+      {describeAdaptive<3>, saveAdaptive<3>,
+       rules::describeVolumeAdaptiveAveragesBackward});
+  library.add<AdaptiveMaxPool1dOp>(
+      {.forward = copyLine,
+       .backward = rules::describeLineAdaptiveMaximaBackward});
+  library.add<AdaptiveMaxPool2dOp>(
+      {.forward = copyImage,
+       .backward = rules::describeImageAdaptiveMaximaBackward});
+  library.add<AdaptiveMaxPool3dOp>(
+      {.forward = allocateNothing,
+       .backward = rules::describeVolumePoolBackward});
+  library.add<AvgPool1dOp>(
+      {.forward = copyLine, .backward = rules::describeLineAveragesBackward});
+  library.add<AvgPool2dOp>(
+      {.forward = copyImage, .backward = rules::describeImageAveragesBackward});
+  library.add<AvgPool3dOp>(
+      {.forward = copyVolume, .backward = rules::describeVolumePoolBackward});
+  library.add<MaxPool1dOp>(
+      {describeMaxPool1d, saveMaxPool1d, rules::describeLineMaximaBackward});
+  library.add<MaxPool1dWithIndicesOp>(
+      {.forward = copyLine, .backward = rules::describeLineMaximaBackward});
+  library.add<MaxPool2dOp>(
+      {describeMaxPool, saveMaxPool, rules::describeImageMaximaBackward});
+  library.add<MaxPool2dWithIndicesOp>(
+      {.forward = copyImage, .backward = rules::describeImageMaximaBackward});
+  library.add<MaxPool3dOp>(
+      {describeMaxPool, saveMaxPool, rules::describeVolumePoolBackward});
+  library.add<MaxPool3dWithIndicesOp>(
+      {.forward = copyImage, .backward = rules::describeVolumePoolBackward});
   library.add<MaxUnpool2dOp, MaxUnpool3dOp>({.forward = describeMaxUnpool});
-  library.add<PlainAdaptiveAvgPool2dOp>(
-      {.forward = describePlainAdaptive, .backward = backward});
+  library.add<PlainAdaptiveAvgPool2dOp>({.forward = describePlainAdaptive});
+  library.add<PlainAdaptiveAvgPool3dOp>({.forward = allocateNothing});
 }

@@ -36,5 +36,5 @@ static void describeSoftmax(WorkspaceRule &rule) {
 
 void kernels::addSoftmaxModels(KernelLibrary &library) {
   library.add<LogSoftmaxIntOp, RawLogSoftmaxOp, RawSoftmaxOp, SoftmaxIntOp>(
-      {.forward = describeSoftmax, .backward = rules::describeNormBackward});
+      {.forward = describeSoftmax, .backward = rules::describeSoftmaxBackward});
 }

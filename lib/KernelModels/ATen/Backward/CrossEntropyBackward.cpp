@@ -160,7 +160,7 @@ void loss::describeCrossEntropyBackward(BackwardRule &rule) {
   auto isUnknown = [&](unsigned operand) {
     return rule.wantsOperand(operand) || !rule.tensor(op->getOperand(operand));
   };
-  if (!rule.tensor(op.getSelf()) || isUnknown(1) ||
+  if (!rule.getGradient() || !rule.tensor(op.getSelf()) || isUnknown(1) ||
       (op.getWeight() && isUnknown(2)))
     return koila::detail::describeUnknownBackward(rule);
   Call of(rule, op);

@@ -4,13 +4,10 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "../../BackwardRules.h"
 #include "../Loss/Loss.h"
 #include "BackwardReplay.h"
-#include "koila/Dialect/Koila/IR/Koila.h"
 #include "koila/Dialect/Koila/IR/LossOps.h"
 #include "koila/Interfaces/KoilaOpInterfaces.h"
-#include "llvm/ADT/TypeSwitch.h"
 
 using namespace mlir;
 using namespace koila;
@@ -18,7 +15,7 @@ using namespace koila::kernels;
 using Number = OpReplay::Number;
 
 /// Zeros of the shape of the input, filled by one kernel.
-static void fillZeros(BackwardReplay &steps) {
+static void fillZeros(BackwardRule &, BackwardReplay &steps) {
   for (unsigned operand : {0u, 1u})
     if (steps.wants(operand))
       steps.giveContiguous(operand);
@@ -27,8 +24,8 @@ static void fillZeros(BackwardReplay &steps) {
 /// (sigmoid(self) - target) * grad * weight, divided by the number of elements.
 /// With weights of positives, t = pos_weight * target:
 /// ((t + 1 - target) * sigmoid(self) - t) * grad.
-static void describeLogits(BackwardRule &rule, BackwardReplay &steps,
-                           BinaryCrossEntropyWithLogitsOp loss) {
+static void describeLogits(BackwardRule &rule, BackwardReplay &steps) {
+  auto loss = cast<BinaryCrossEntropyWithLogitsOp>(rule.getOp());
   ConcreteTensor self = steps.read(0), target = steps.read(1);
   auto isLikeSelf = [&](Value value) {
     auto tensor = rule.tensor(value);
@@ -69,8 +66,8 @@ static void describeLogits(BackwardRule &rule, BackwardReplay &steps,
 
 /// A kernel, and logit(self) times the gradient for the target, each divided by
 /// the number of elements.
-static void describeEntropy(BackwardRule &rule, BackwardReplay &steps,
-                            BinaryCrossEntropyOp loss) {
+static void describeEntropy(BackwardRule &rule, BackwardReplay &steps) {
+  auto loss = cast<BinaryCrossEntropyOp>(rule.getOp());
   ConcreteTensor self = steps.read(0);
   if (steps.wants(1) && steps.read(1).dims != self.dims)
     return koila::detail::describeUnknownBackward(rule);
@@ -108,26 +105,41 @@ static void describeClasses(BackwardRule &rule, BackwardReplay &steps) {
   steps.giveContiguous(0);
 }
 
-void rules::describeLossBackward(BackwardRule &rule) {
-  Operation *op = rule.getOp();
+/// Zeros, of which those of the targets are written.
+static void describeLikelihood(BackwardRule &, BackwardReplay &steps) {
+  steps.giveContiguous(0);
+}
+
+/// `describe` as the model `backward`.
+static void replay(BackwardRule &rule,
+                   void (*describe)(BackwardRule &, BackwardReplay &)) {
   if (!rule.getGradient())
     return koila::detail::describeUnknownBackward(rule);
-  if (isa<CrossEntropyLossOp>(op))
-    return loss::describeCrossEntropyBackward(rule);
   BackwardReplay steps(rule);
-  llvm::TypeSwitch<Operation *>(op)
-      .Case<MseLossOp, SmoothL1LossOp, HuberLossOp>(
-          [&](auto) { fillZeros(steps); })
-      .Case<SoftMarginLossOp>([&](auto) { describeSoftMargin(rule, steps); })
-      .Case<MultiMarginLossOp>([&](auto) { describeClasses(rule, steps); })
-      .Case<BinaryCrossEntropyOp>(
-          [&](auto loss) { describeEntropy(rule, steps, loss); })
-      .Case<BinaryCrossEntropyWithLogitsOp>(
-          [&](auto loss) { describeLogits(rule, steps, loss); })
-      .Case<NllLossNdOp, NllLossOp, NllLoss2dOp>(
-          [&](auto) { steps.giveContiguous(0); })
-      .Case<CtcLossOp>([&](auto) { loss::describeCtcBackward(rule, steps); })
-      .Default(
-          [&](Operation *) { koila::detail::describeUnknownBackward(rule); });
+  describe(rule, steps);
   steps.finish();
+}
+
+void loss::describeBinaryBackward(BackwardRule &rule) {
+  replay(rule, describeEntropy);
+}
+
+void loss::describeBinaryWithLogitsBackward(BackwardRule &rule) {
+  replay(rule, describeLogits);
+}
+
+void loss::describeKernelBackward(BackwardRule &rule) {
+  replay(rule, fillZeros);
+}
+
+void loss::describeLikelihoodBackward(BackwardRule &rule) {
+  replay(rule, describeLikelihood);
+}
+
+void loss::describeMultiMarginBackward(BackwardRule &rule) {
+  replay(rule, describeClasses);
+}
+
+void loss::describeSoftMarginBackward(BackwardRule &rule) {
+  replay(rule, describeSoftMargin);
 }

@@ -10,7 +10,6 @@
 #include "BackwardReplay.h"
 #include "koila/Dialect/Koila/IR/NormOps.h"
 #include "koila/Interfaces/KoilaOpInterfaces.h"
-#include "llvm/ADT/TypeSwitch.h"
 
 using namespace mlir;
 using namespace koila;
@@ -26,8 +25,8 @@ static void giveParameters(BackwardRule &rule, BackwardReplay &steps,
         steps.giveContiguous(operand.getOperandNumber());
 }
 
-static void describeBatchNorm(BackwardRule &rule, BackwardReplay &steps,
-                              BatchNormOp norm) {
+static void describeBatchNorm(BackwardRule &rule, BackwardReplay &steps) {
+  auto norm = cast<BatchNormOp>(rule.getOp());
   ConcreteTensor input = steps.read(0), gradient = steps.getGradient();
   // In the memory format that the input suggests, whatever its strides are.
   bool isOther =
@@ -61,8 +60,8 @@ static void describeBatchNorm(BackwardRule &rule, BackwardReplay &steps,
 
 /// Rows of the input and of the gradient; sums of each thread for the
 /// parameters.
-static void describeLayerNorm(BackwardRule &rule, BackwardReplay &steps,
-                              LayerNormOp norm) {
+static void describeLayerNorm(BackwardRule &rule, BackwardReplay &steps) {
+  auto norm = cast<LayerNormOp>(rule.getOp());
   ConcreteTensor input = steps.read(0);
   ConcreteTensor gradient = steps.getGradient();
   steps.contiguous(gradient);
@@ -84,8 +83,8 @@ static void describeLayerNorm(BackwardRule &rule, BackwardReplay &steps,
 }
 
 /// Rows of the gradient, and two sums of each channel of each sample.
-static void describeGroupNorm(BackwardRule &rule, BackwardReplay &steps,
-                              GroupNormOp norm) {
+static void describeGroupNorm(BackwardRule &rule, BackwardReplay &steps) {
+  auto norm = cast<GroupNormOp>(rule.getOp());
   ConcreteTensor input = steps.read(0), gradient = steps.getGradient();
   // The gradient is read in the order of the input.
   bool isOfImages = suggestsChannelsLast(input) && !input.contiguous;
@@ -130,8 +129,8 @@ static void describeSoftmax(BackwardRule &rule, BackwardReplay &steps) {
 
 /// That of batch_norm over the channels of all samples; the gradients of
 /// repeated parameters are summed.
-static void describeInstanceNorm(BackwardRule &rule, BackwardReplay &steps,
-                                 InstanceNormOp norm) {
+static void describeInstanceNorm(BackwardRule &rule, BackwardReplay &steps) {
+  auto norm = cast<InstanceNormOp>(rule.getOp());
   ConcreteTensor input = steps.read(0), gradient = steps.getGradient();
   if (input.dims.size() < 3 || !gradient.contiguous)
     return koila::detail::describeUnknownBackward(rule);
@@ -164,8 +163,8 @@ static void describeInstanceNorm(BackwardRule &rule, BackwardReplay &steps,
 
 /// Gradients of both. Along the last dim, rows of sums for each thread, and two
 /// more. Source: native/cpu/WeightNormKernel.cpp.
-static void describeWeightNorm(BackwardRule &rule, BackwardReplay &steps,
-                               WeightNormOp norm) {
+static void describeWeightNorm(BackwardRule &rule, BackwardReplay &steps) {
+  auto norm = cast<WeightNormOp>(rule.getOp());
   ConcreteTensor direction = steps.read(0), length = steps.read(1);
   int64_t rank = direction.dims.size(), dim = norm.getDim();
   bool isLast = dim == rank - 1 && dim != 0;
@@ -187,28 +186,37 @@ static void describeWeightNorm(BackwardRule &rule, BackwardReplay &steps,
   steps.freeContiguous(steps.getGradient());
 }
 
-void rules::describeNormBackward(BackwardRule &rule) {
-  bool knowsHalf =
-      isa<BatchNormOp, LayerNormOp, GroupNormOp, SoftmaxIntOp, LogSoftmaxIntOp,
-          RawSoftmaxOp, RawLogSoftmaxOp>(rule.getOp());
+/// `describe` as the model `backward`, of half types only if it knows them.
+static void replay(BackwardRule &rule, bool knowsHalf,
+                   void (*describe)(BackwardRule &, BackwardReplay &)) {
   if (!rule.getGradient() || !rule.tensor(rule.getOp()->getOperand(0)) ||
       (isHalf(rule.getGradient()->elementType) && !knowsHalf))
     return koila::detail::describeUnknownBackward(rule);
   BackwardReplay steps(rule);
-  llvm::TypeSwitch<Operation *>(rule.getOp())
-      .Case<BatchNormOp>(
-          [&](BatchNormOp norm) { describeBatchNorm(rule, steps, norm); })
-      .Case<LayerNormOp>(
-          [&](LayerNormOp norm) { describeLayerNorm(rule, steps, norm); })
-      .Case<GroupNormOp>(
-          [&](GroupNormOp norm) { describeGroupNorm(rule, steps, norm); })
-      .Case<InstanceNormOp>(
-          [&](InstanceNormOp norm) { describeInstanceNorm(rule, steps, norm); })
-      .Case<WeightNormOp>(
-          [&](WeightNormOp norm) { describeWeightNorm(rule, steps, norm); })
-      .Case<SoftmaxIntOp, LogSoftmaxIntOp, RawSoftmaxOp, RawLogSoftmaxOp>(
-          [&](auto) { describeSoftmax(rule, steps); })
-      .Default(
-          [&](Operation *) { koila::detail::describeUnknownBackward(rule); });
+  describe(rule, steps);
   steps.finish();
+}
+
+void rules::describeBatchNormBackward(BackwardRule &rule) {
+  replay(rule, /*knowsHalf=*/true, describeBatchNorm);
+}
+
+void rules::describeGroupNormBackward(BackwardRule &rule) {
+  replay(rule, /*knowsHalf=*/true, describeGroupNorm);
+}
+
+void rules::describeInstanceNormBackward(BackwardRule &rule) {
+  replay(rule, /*knowsHalf=*/false, describeInstanceNorm);
+}
+
+void rules::describeLayerNormBackward(BackwardRule &rule) {
+  replay(rule, /*knowsHalf=*/true, describeLayerNorm);
+}
+
+void rules::describeSoftmaxBackward(BackwardRule &rule) {
+  replay(rule, /*knowsHalf=*/true, describeSoftmax);
+}
+
+void rules::describeWeightNormBackward(BackwardRule &rule) {
+  replay(rule, /*knowsHalf=*/false, describeWeightNorm);
 }

@@ -5,12 +5,11 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "PoolBackward.h"
 #include "../../BackwardRules.h"
 #include "BackwardReplay.h"
-#include "koila/Dialect/Koila/IR/PoolOps.h"
 #include "koila/Dialect/Koila/IR/ResampleOps.h"
 #include "koila/Interfaces/KoilaOpInterfaces.h"
-#include "llvm/ADT/TypeSwitch.h"
 
 using namespace mlir;
 using namespace koila;
@@ -98,43 +97,81 @@ static void divide(BackwardRule &rule, BackwardReplay &steps, bool isViewed) {
              isViewed);
 }
 
-void rules::describePoolBackward(BackwardRule &rule) {
-  Operation *op = rule.getOp();
+/// A function that fills the gradient of the input as the model `backward`.
+template <typename Function>
+static void replay(BackwardRule &rule, Function describe) {
   if (!rule.getGradient())
     return koila::detail::describeUnknownBackward(rule);
   BackwardReplay steps(rule);
-  auto isMean = [&](size_t rank) {
-    return llvm::all_of(ArrayRef(steps.getGradient().dims).take_back(rank),
-                        [](int64_t extent) { return extent == 1; });
-  };
-  llvm::TypeSwitch<Operation *>(op)
-      .Case<MaxPool2dOp, MaxPool2dWithIndicesOp>(
-          [&](auto) { readCopied(rule, steps, Reads::Places); })
-      .Case<AdaptiveMaxPool2dOp>(
-          [&](auto) { readCopied(rule, steps, Reads::Operand); })
-      .Case<AvgPool2dOp>([&](auto) { readCopied(rule, steps); })
-      .Case<MaxPool3dOp, MaxPool3dWithIndicesOp, AvgPool3dOp,
-            AdaptiveMaxPool3dOp>([&](auto) { readContiguous(rule, steps); })
-      .Case<AdaptiveAvgPool2dOp>([&](auto) {
-        isMean(2) ? divide(rule, steps, /*isViewed=*/false)
-                  : readCopied(rule, steps);
-      })
-      .Case<AdaptiveAvgPool1dOp>([&](auto) {
-        isMean(1) ? divide(rule, steps, /*isViewed=*/true)
-                  : readRow(rule, steps);
-      })
-      .Case<AdaptiveAvgPool3dOp>([&](auto) {
-        isMean(3) ? divide(rule, steps, /*isViewed=*/false)
-                  : readContiguous(rule, steps);
-      })
-      .Case<AvgPool1dOp>([&](auto) { readRow(rule, steps); })
-      .Case<MaxPool1dOp, MaxPool1dWithIndicesOp>(
-          [&](auto) { readRow(rule, steps, Reads::Places); })
-      .Case<AdaptiveMaxPool1dOp>(
-          [&](auto) { readRow(rule, steps, Reads::Operand); })
-      .Default(
-          [&](Operation *) { koila::detail::describeUnknownBackward(rule); });
+  describe(rule, steps);
   steps.finish();
+}
+
+/// Whether one element of each of the last `rank` dims is left.
+static bool isMean(BackwardReplay &steps, size_t rank) {
+  return llvm::all_of(ArrayRef(steps.getGradient().dims).take_back(rank),
+                      [](int64_t extent) { return extent == 1; });
+}
+
+void rules::describeLineMaximaBackward(BackwardRule &rule) {
+  replay(rule, [](BackwardRule &rule, BackwardReplay &steps) {
+    readRow(rule, steps, Reads::Places);
+  });
+}
+
+void rules::describeLineAveragesBackward(BackwardRule &rule) {
+  replay(rule, [](BackwardRule &rule, BackwardReplay &steps) {
+    readRow(rule, steps);
+  });
+}
+
+void rules::describeLineAdaptiveMaximaBackward(BackwardRule &rule) {
+  replay(rule, [](BackwardRule &rule, BackwardReplay &steps) {
+    readRow(rule, steps, Reads::Operand);
+  });
+}
+
+void rules::describeLineAdaptiveAveragesBackward(BackwardRule &rule) {
+  replay(rule, [](BackwardRule &rule, BackwardReplay &steps) {
+    isMean(steps, 1) ? divide(rule, steps, /*isViewed=*/true)
+                     : readRow(rule, steps);
+  });
+}
+
+void rules::describeImageMaximaBackward(BackwardRule &rule) {
+  replay(rule, [](BackwardRule &rule, BackwardReplay &steps) {
+    readCopied(rule, steps, Reads::Places);
+  });
+}
+
+void rules::describeImageAveragesBackward(BackwardRule &rule) {
+  replay(rule, [](BackwardRule &rule, BackwardReplay &steps) {
+    readCopied(rule, steps);
+  });
+}
+
+void rules::describeImageAdaptiveMaximaBackward(BackwardRule &rule) {
+  replay(rule, [](BackwardRule &rule, BackwardReplay &steps) {
+    readCopied(rule, steps, Reads::Operand);
+  });
+}
+
+void rules::describeImageAdaptiveAveragesBackward(BackwardRule &rule) {
+  replay(rule, [](BackwardRule &rule, BackwardReplay &steps) {
+    isMean(steps, 2) ? divide(rule, steps, /*isViewed=*/false)
+                     : readCopied(rule, steps);
+  });
+}
+
+void rules::describeVolumePoolBackward(BackwardRule &rule) {
+  replay(rule, readContiguous);
+}
+
+void rules::describeVolumeAdaptiveAveragesBackward(BackwardRule &rule) {
+  replay(rule, [](BackwardRule &rule, BackwardReplay &steps) {
+    isMean(steps, 3) ? divide(rule, steps, /*isViewed=*/false)
+                     : readContiguous(rule, steps);
+  });
 }
 
 /// Resizings go by the format of the gradient; of volumes by the nearest

@@ -5,7 +5,6 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "../../BackwardRules.h"
 #include "../../Models.h"
 #include "../Backward/AutogradReplay.h"
 #include "../Backward/BackwardReplay.h"
@@ -151,7 +150,7 @@ static void describeCtc(WorkspaceRule &rule, SavedRule *saved) {
 
 /// The nodes of the reduction, of the losses that are not infinite, and of the
 /// losses themselves.
-void loss::describeCtcBackward(BackwardRule &rule, BackwardReplay &steps) {
+static void replayCtc(BackwardRule &rule, BackwardReplay &steps) {
   auto op = cast<CtcLossOp>(rule.getOp());
   ConcreteTensor logs = steps.read(0), targets = steps.read(1);
   if (steps.wants(1) || logs.dims.size() < 2)
@@ -194,12 +193,19 @@ void loss::describeCtcBackward(BackwardRule &rule, BackwardReplay &steps) {
   setLongest(rule);
 }
 
+static void describeCtcBackward(BackwardRule &rule) {
+  if (!rule.getGradient())
+    return koila::detail::describeUnknownBackward(rule);
+  BackwardReplay steps(rule);
+  replayCtc(rule, steps);
+  steps.finish();
+}
+
 void kernels::addClassLossModels(KernelLibrary &library) {
-  auto backward = rules::describeLossBackward;
   library.add<CtcLossOp>(
-      {forwardOf<describeCtc>, savedOf<describeCtc>, backward});
+      {forwardOf<describeCtc>, savedOf<describeCtc>, describeCtcBackward});
   library.add<MultiMarginLossOp>(
-      {.forward = describeMultiMargin, .backward = backward});
-  library.add<MultilabelMarginLossOp>(
-      {.forward = describeMultilabelMargin, .backward = backward});
+      {.forward = describeMultiMargin,
+       .backward = loss::describeMultiMarginBackward});
+  library.add<MultilabelMarginLossOp>({.forward = describeMultilabelMargin});
 }

@@ -4,7 +4,6 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "../../BackwardRules.h"
 #include "../../Models.h"
 #include "../Backward/AutogradReplay.h"
 #include "Loss.h"
@@ -199,7 +198,10 @@ static void describeCrossEntropy(WorkspaceRule &rule, SavedRule *saved) {
 }
 
 void kernels::addCrossEntropyModels(KernelLibrary &library) {
-  library.add<CrossEntropyLossOp, NllLoss2dOp, NllLossNdOp, NllLossOp>(
+  library.add<CrossEntropyLossOp>({forwardOf<describeCrossEntropy>,
+                                   savedOf<describeCrossEntropy>,
+                                   loss::describeCrossEntropyBackward});
+  library.add<NllLoss2dOp, NllLossNdOp, NllLossOp>(
       {forwardOf<describeCrossEntropy>, savedOf<describeCrossEntropy>,
-       rules::describeLossBackward});
+       loss::describeLikelihoodBackward});
 }

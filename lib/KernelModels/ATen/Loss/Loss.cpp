@@ -7,7 +7,6 @@
 //===----------------------------------------------------------------------===//
 
 #include "Loss.h"
-#include "../../BackwardRules.h"
 #include "../../Models.h"
 #include "../OpReplay.h"
 #include "koila/Dialect/Koila/IR/LossOps.h"
@@ -185,14 +184,15 @@ static void describeBinaryWithLogits(WorkspaceRule &rule) {
 }
 
 void kernels::addLossModels(KernelLibrary &library) {
-  auto backward = rules::describeLossBackward;
   library.add<BinaryCrossEntropyOp>(
-      {.forward = describeBinary, .backward = backward});
+      {.forward = describeBinary, .backward = loss::describeBinaryBackward});
   library.add<BinaryCrossEntropyWithLogitsOp>(
-      {.forward = describeBinaryWithLogits, .backward = backward});
-  library.add<HuberLossOp>({.forward = describeHuber, .backward = backward});
+      {.forward = describeBinaryWithLogits,
+       .backward = loss::describeBinaryWithLogitsBackward});
+  library.add<HuberLossOp>(
+      {.forward = describeHuber, .backward = loss::describeKernelBackward});
   library.add<MseLossOp, SmoothL1LossOp>(
-      {.forward = describeKernel, .backward = backward});
-  library.add<SoftMarginLossOp>(
-      {.forward = describeSoftMargin, .backward = backward});
+      {.forward = describeKernel, .backward = loss::describeKernelBackward});
+  library.add<SoftMarginLossOp>({.forward = describeSoftMargin,
+                                 .backward = loss::describeSoftMarginBackward});
 }

@@ -1,7 +1,6 @@
 //===- Loss.h - What gradients of losses allocate ---------------*- C++ -*-===//
 //
-// Private to lib/KernelModels: the gradients of losses that have a file of
-// their own.
+// Private to lib/KernelModels: the models `backward` of losses.
 //
 //===----------------------------------------------------------------------===//
 
@@ -10,16 +9,17 @@
 
 #include "koila/Interfaces/BackwardRule.h"
 
-namespace koila::kernels {
-class BackwardReplay;
-} // namespace koila::kernels
-
 namespace koila::loss {
 
-/// The gradient of cross_entropy_loss.
+void describeBinaryBackward(BackwardRule &rule);
+void describeBinaryWithLogitsBackward(BackwardRule &rule);
 void describeCrossEntropyBackward(BackwardRule &rule);
-/// That of ctc_loss.
-void describeCtcBackward(BackwardRule &rule, kernels::BackwardReplay &steps);
+/// Losses of two tensors that have a kernel of their own.
+void describeKernelBackward(BackwardRule &rule);
+/// nll_loss and its kin.
+void describeLikelihoodBackward(BackwardRule &rule);
+void describeMultiMarginBackward(BackwardRule &rule);
+void describeSoftMarginBackward(BackwardRule &rule);
 
 /// The argument `reduction`.
 int64_t getReduction(WorkspaceRule &rule);
