@@ -172,9 +172,14 @@ static void describeBatchNormStats(WorkspaceRule &rule) {
       (!isDense && channels == 1))
     return rule.setInexact("statistics of a batch that is empty, of float16, "
                            "of rows of bfloat16, or not dense");
-  // Nothing but what they are (measured).
-  if (!isDense)
-    return rule.setTransient(0);
+  // Nothing but what they are, and a number between them (measured).
+  if (!isDense) {
+    OpReplay trace(rule);
+    trace.allocate(vector);
+    allocateInteger(trace, input->elementType);
+    trace.allocate(vector);
+    return rule.setTrace(std::move(trace));
+  }
   int64_t threads = rule.getTarget().threads;
   int64_t sums = 2 * vector;
   if (isRow && input->numElements() / channels > threads)
