@@ -4,7 +4,7 @@
 Usage: check_generators.py OPERATIONS.json [--drop SCHEMA]
 
 The argument is what `llvm-tblgen --dump-json` makes of KoilaAllOps.td. A schema
-needs a generator in cases_*.py, which may draw its in-place twin as well, or a line
+needs a generator in python/koila/_generators, which may draw its in-place twin as well, or a line
 in without_generator.txt that says why no oracle calls it. --drop leaves a generator
 out, so that the check can be seen to fail.
 """
@@ -15,7 +15,7 @@ import pathlib
 import re
 import sys
 
-import rule_oracle
+from koila._generators import load_generators
 
 WITHOUT = pathlib.Path(__file__).with_name("without_generator.txt")
 
@@ -52,7 +52,7 @@ def main():
     arguments = parser.parse_args()
     twins, reasons = read_schemas(arguments.operations), read_reasons()
     schemas = set(twins)
-    generated = set(rule_oracle.load_generators()) - {arguments.drop}
+    generated = set(load_generators()) - {arguments.drop}
     problems = [f"{name}: no generator" for name in sorted(schemas - generated - set(reasons))]
     problems += [
         f"{name}: no such schema" for name in sorted(generated - schemas - set(twins.values()))

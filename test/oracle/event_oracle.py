@@ -32,8 +32,9 @@ import warnings
 import torch
 
 import memory_oracle
-import rule_oracle
-from memory_oracle import describe, get_line, numbers, prepare
+from koila._generators.draw import ERRORS
+from koila._generators.program import script_call
+from memory_oracle import describe, get_line, numbers
 
 HERE = pathlib.Path(__file__).parent
 COLUMNS = ["calls", "equal", "WRONG", "lumps", "refused", "raises"]
@@ -56,9 +57,9 @@ class Predicted:
 
 def record(counter, case, batch, grad):
     """The events of one call, without those of what it was given."""
-    function, given = prepare(case, batch, grad)
-    events, found = counter.record(function, list(given.values()))
-    return events, ", ".join(map(describe, given.values())) + " -> " + ", ".join(
+    call = script_call(case, batch, grad)
+    events, found = counter.record(call)
+    return events, ", ".join(map(describe, call.given.values())) + " -> " + ", ".join(
         map(describe, found)
     )
 
@@ -94,7 +95,7 @@ class Oracle(memory_oracle.Oracle):
         counts = self.counts[case.op]
         try:
             events, text = record(self.counter, case, batch, self.arguments.grad)
-        except rule_oracle.ERRORS:
+        except ERRORS:
             counts["raises"] += 1
             return
         counts["calls"] += 1

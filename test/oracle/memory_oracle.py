@@ -46,7 +46,10 @@ import torch
 
 import rule_oracle
 from counter import Counter
-from rule_oracle import BATCHES, make_inputs, write_program
+from koila._generators import load_generators
+from koila._generators.draw import ERRORS
+from koila._generators.program import script_call, script_cases
+from rule_oracle import BATCHES
 
 COLUMNS = ["calls", "right", "WRONG", "inexact", "bound", "violated", "refused", "raises"]
 WITHOUT_FIGURE = os.path.join(os.path.dirname(__file__), "without_figure.txt")
@@ -57,28 +60,6 @@ MOST_BYTES = 64 << 20
 # ----------------------------------------------------------------------------
 # PyTorch
 # ----------------------------------------------------------------------------
-
-
-def script_type(value):
-    if isinstance(value, torch.Tensor):
-        return "Tensor"
-    if isinstance(value, (list, tuple)) and value:
-        return f"List[{script_type(value[0])}]"
-    return type(value).__name__
-
-
-def script_call(case, scope):
-    """The call under test as a function of the names it reads."""
-    call = case.body[-1]
-    names = [
-        name
-        for name in dict.fromkeys(re.findall(r"\b[a-z]\w*", call))
-        if name in scope and name not in case.results and name not in ("torch", "annotate")
-    ]
-    arguments = ", ".join(f"{n}: {script_type(scope[n])}" for n in names)
-    returned = "".join(f"{name}, " for name in case.results)
-    source = f"def call({arguments}):\n    {call}\n    return ({returned})\n"
-    return torch.jit.CompilationUnit(source).call, names
 
 
 def new_bytes(found, scope):
@@ -98,24 +79,6 @@ def new_bytes(found, scope):
     return total
 
 
-def can_want(dtype):
-    return dtype.is_floating_point or dtype.is_complex
-
-
-def prepare(case, batch, grad):
-    """The scripted call, which has run once, and its arguments by name."""
-    # It reads what the statements before it prepared.
-    scope = {f"x{i}": tensor for i, tensor in enumerate(make_inputs(case, batch))}
-    if grad:
-        for tensor in scope.values():
-            tensor.requires_grad_(can_want(tensor.dtype))
-    scope.update(torch=torch, annotate=lambda kind, value: value, List=list)
-    exec("\n".join(case.body[:-1]), scope)
-    function, names = script_call(case, scope)
-    function(*(scope[name] for name in names))
-    return function, {name: scope[name] for name in names}
-
-
 def describe(value):
     """Type, dims and strides of a tensor, or of those in a list."""
     if isinstance(value, (list, tuple)):
@@ -132,11 +95,11 @@ class Measured:
     those beyond the results at the worst moment."""
 
     def __init__(self, counter, case, batch, grad):
-        function, given = prepare(case, batch, grad)
-        arguments = list(given.values())
+        call = script_call(case, batch, grad)
+        given = call.given
         self.transient = 0
         for _ in range(2):
-            peak, self.kept, found = counter.measure(function, arguments)
+            peak, self.kept, found = counter.measure(call)
             self.results = new_bytes(found, given)
             self.transient = max(self.transient, peak - self.kept)
         self.operands = given
@@ -183,7 +146,7 @@ class Oracle:
     def __init__(self, arguments, folder):
         self.arguments, self.folder = arguments, folder
         self.counter = Counter(arguments.counter)
-        self.generators = rule_oracle.load_generators()
+        self.generators = load_generators()
         self.rules = rule_oracle.Oracle(
             argparse.Namespace(
                 koila_opt=arguments.koila_opt,
@@ -207,14 +170,10 @@ class Oracle:
         while alive:
             path = os.path.join(self.folder, "cases.pt")
             report = path + ".json"
-            where, lines = write_program([cases[i] for i in alive], path, hidden=False)
             grad = self.arguments.grad
-            specs = [
-                f"--input={tensor.spec()}"
-                + ("@grad" if grad and can_want(getattr(torch, tensor.dtype)) else "")
-                for i in alive
-                for tensor in cases[i].inputs
-            ]
+            program = script_cases([cases[i] for i in alive], grad=grad)
+            program.module.save(path)
+            specs = [f"--input={spec}" for spec in program.inputs]
             mode = "forward-with-grad" if grad else "inference"
             if any(cases[i].follows_batch() for i in alive):
                 specs.append(f"--batch=B={batch}")
@@ -233,11 +192,11 @@ class Oracle:
             )
             if done.returncode == 0:
                 with open(report) as file:
-                    return self.read_report(json.load(file), alive, lines)
+                    return self.read_report(json.load(file), alive, program.calls)
             wrong = {
-                where[int(line)]
+                program.cases[int(line)]
                 for line in re.findall(r"^<string>:(\d+):\d+: error: ", done.stderr, re.MULTILINE)
-                if int(line) in where
+                if int(line) in program.cases
             }
             if not wrong:
                 sys.exit(f"koila-opt failed: {done.stderr.strip()[-1500:]}")
@@ -268,7 +227,7 @@ class Oracle:
         counts = self.counts[case.op]
         try:
             measured = Measured(self.counter, case, batch, self.arguments.grad)
-        except rule_oracle.ERRORS as error:
+        except ERRORS as error:
             self.unmeasured[f"{case.op}: {str(error).strip()[:60]!r}"] += 1
             counts["raises"] += 1
             return
@@ -384,7 +343,7 @@ class Oracle:
     def print(self, ops):
         families = collections.defaultdict(collections.Counter)
         for op in ops:
-            family = self.generators[op].__module__.removeprefix("cases_")
+            family = self.generators[op].__module__.rpartition(".")[2]
             families[family].update(self.counts[op])
             families[family]["schemas"] += 1
             if self.arguments.verbose:

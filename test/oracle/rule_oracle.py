@@ -4,8 +4,8 @@
 Usage: rule_oracle.py [--koila-opt PATH] [--legal N] [--illegal N]
            [--only REGEX] [--seed S] [--keep FOLDER] [--list]
 
-The cases_*.py beside this file make random calls, N legal and N illegal ones
-per schema; PyTorch says which are which. koila-opt infers each once, a part of
+The generators of the package (python/koila/_generators) make random calls, N legal and
+N illegal ones per schema; PyTorch says which are which. koila-opt infers each once, a part of
 them with a symbolic batch, and --koila-print-facts says what it knows. Then,
 at batches of 0, 1, 2 and 7:
 
@@ -35,23 +35,23 @@ rule hard.
 
 import argparse
 import collections
-import importlib
 import itertools
 import json
 import os
 import pathlib
-import random
 import re
 import subprocess
 import sys
 import tempfile
 import time
 import warnings
-import zlib
 
 import torch
 
-from generator import Batch, Generator
+from koila._generators import load_generators
+from koila._generators.draw import draw, get_results, make_inputs, run
+from koila._generators.generator import Batch
+from koila._generators.program import script_cases
 
 COUNTER = itertools.count()
 BATCHES = (7, 2, 1, 0)
@@ -80,43 +80,11 @@ NO_KERNEL = re.compile(
     "Unsupported dtype|does not support|is not supported|unsupported|"
     "must be Float|expected .* dtype"
 )
-ERRORS = (RuntimeError, IndexError, ValueError, ZeroDivisionError, TypeError, NotImplementedError)
-
-
-def load_generators():
-    found = {}
-    for path in sorted(pathlib.Path(__file__).parent.glob("cases_*.py")):
-        for name, make in importlib.import_module(path.stem).GENERATORS.items():
-            if name in found:
-                sys.exit(f"{name} has generators in two files")
-            found[name] = make
-    return found
 
 
 # ----------------------------------------------------------------------------
 # PyTorch
 # ----------------------------------------------------------------------------
-
-
-def make_input(tensor, batch, generator):
-    shape, dtype = tensor.shape(batch), getattr(torch, tensor.dtype)
-    if dtype.is_floating_point or dtype.is_complex:
-        data = torch.randn(shape, generator=generator, dtype=torch.float64)
-        if dtype.is_complex:
-            data = torch.complex(data, data.flip(0) if shape else data)
-    else:
-        low = 0 if dtype == torch.bool else 1
-        high = 2 if dtype == torch.bool else 6
-        if tensor.low is not None:
-            low, high = tensor.low, max(tensor.high, tensor.low + 1)
-        data = torch.randint(low, high, shape, generator=generator)
-    layout = torch.channels_last if tensor.channels_last else torch.contiguous_format
-    return torch.empty(shape, dtype=dtype, memory_format=layout).copy_(data.to(dtype))
-
-
-def make_inputs(case, batch, seed=1):
-    generator = torch.Generator().manual_seed(seed)
-    return [make_input(tensor, batch, generator) for tensor in case.inputs]
 
 
 def other_data(case, batch):
@@ -132,27 +100,6 @@ def other_data(case, batch):
             rows, columns = tensor.shape[-2:]
             tensor.copy_(torch.eye(rows, columns).to(tensor.dtype))
     yield "identities", inputs
-
-
-def run(case, inputs):
-    """The names of the program after it ran, or the error."""
-    scope = {f"x{i}": tensor for i, tensor in enumerate(inputs)}
-    scope.update(torch=torch, annotate=lambda kind, value: value, List=list)
-    try:
-        exec(case.code, scope)
-    except ERRORS as error:
-        return error
-    return scope
-
-
-def results(case, scope):
-    found = [scope[name] for name in case.results]
-    return found if all(isinstance(r, torch.Tensor) for r in found) else None
-
-
-def compile_case(case):
-    case.code = compile("\n".join(case.body), str(case), "exec")
-    return case
 
 
 def close(a, b):
@@ -186,7 +133,7 @@ def pieces(case, inputs, batch):
         scope = run(case, part)
         if isinstance(scope, Exception):
             return None
-        found.append(results(case, scope))
+        found.append(get_results(case, scope))
     return found
 
 
@@ -206,39 +153,6 @@ def joins_along(parts, whole, dim):
 # ----------------------------------------------------------------------------
 # koila
 # ----------------------------------------------------------------------------
-
-
-def write_program(cases, path, hidden):
-    """A file whose forward runs all cases; returns the case by source line
-    and the line of each case's call. `hidden`: the calls do not see the types
-    of the arguments before inference, so that verification, which stops at the
-    first error, finds none."""
-    text, arguments, returned, where, lines = [], [], [], {}, []
-    for index, case in enumerate(cases):
-        names = {f"x{i}" for i in range(len(case.inputs))}
-        for line in case.body:
-            names |= {n.strip() for n in line.split(" = ")[0].split(",")}
-        names.discard("")
-        pattern = re.compile(rf"\b({'|'.join(sorted(names))})\b")
-        suffix = "_given" * hidden
-        arguments += [f"x{i}_{index}{suffix}: Tensor" for i in range(len(case.inputs))]
-        for i in range(len(case.inputs)) if hidden else ():
-            text.append(f"    x{i}_{index} = torch.ops.aten.alias(x{i}_{index}{suffix})")
-            where[len(text) + 1] = index
-        for line in case.body:
-            text.append("    " + pattern.sub(rf"\1_{index}", line))
-            where[len(text) + 1] = index
-        lines.append(len(text) + 1)
-        returned += [f"{name}_{index}, " for name in case.results]
-    # A class of its own: methods of a class cannot be defined again.
-    module = type(f"Program{next(COUNTER)}", (torch.jit.ScriptModule,), {})()
-    module.define(
-        f"def forward(self, {', '.join(arguments)}):\n"
-        + "\n".join(text)
-        + f"\n    return ({''.join(returned)})\n"
-    )
-    module.eval().save(path)
-    return where, lines
 
 
 FUNCTIONS = {
@@ -277,54 +191,28 @@ class Oracle:
 
     def draw(self, op):
         """Legal and illegal cases of one schema."""
-        rng = random.Random(zlib.crc32(f"{self.arguments.seed} {op}".encode()))
-        goals = {True: self.arguments.legal, False: self.arguments.illegal}
-        found, seen = {True: [], False: []}, set()
-        for _ in range(30 * sum(goals.values())):
-            missing = [k for k in goals if len(found[k]) < goals[k]]
-            if not missing:
-                break
-            g = Generator(
-                op,
-                rng,
-                {1: 0.03, 0: 0.95}[missing == [True]] if len(missing) == 1 else 0.3,
-                **self.drawing,
-            )
-            case = self.generators[op](g)
-            if case is None or str(case) in seen:
-                continue
-            seen.add(str(case))
-            try:
-                compile_case(case)
-            except SyntaxError as error:
-                sys.exit(f"{op}: {error}: {case}")
-            answers = [run(case, make_inputs(case, batch)) for batch in BATCHES[:2]]
-            refused = [isinstance(answer, Exception) for answer in answers]
-            if all(refused) or not any(refused):
-                kind = not refused[0]
-                if kind and results(case, answers[0]) is None:
-                    continue
-                if len(found[kind]) < goals[kind]:
-                    case.error = None if kind else str(answers[0])
-                    found[kind].append(case)
-        return found[True], found[False]
+        return draw(
+            op,
+            self.generators[op],
+            self.arguments.seed,
+            self.arguments.legal,
+            self.arguments.illegal,
+            **self.drawing,
+        )
 
     # koila -----------------------------------------------------------------
 
     def infer(self, cases, hidden=False):
         """Facts by case, and errors by case."""
         path = os.path.join(self.folder, f"cases{next(COUNTER)}.pt")
-        where, lines = write_program(cases, path, hidden)
+        program = script_cases(cases, hidden=hidden)
+        program.module.save(path)
         facts = path + ".json"
-        specs = [f"--input={tensor.spec()}" for case in cases for tensor in case.inputs]
-        if not any(case.follows_batch() for case in cases):
-            specs.append("--batch-symbol=B")
-            specs = [s for s in specs if s != "--batch-symbol=B"]
         done = subprocess.run(
             [
                 self.arguments.koila_opt,
                 path,
-                *specs,
+                *(f"--input={spec}" for spec in program.inputs),
                 f"--koila-print-facts=output={facts}",
                 "-o",
                 os.devnull,
@@ -336,7 +224,7 @@ class Oracle:
         for match in re.finditer(
             r"^(?:<string>:(\d+):\d+: )?error: (.*)$", done.stderr, re.MULTILINE
         ):
-            index = where.get(int(match[1] or 0))
+            index = program.cases.get(int(match[1] or 0))
             if index is None:
                 other.append(match[2])
             else:
@@ -345,7 +233,7 @@ class Oracle:
             sys.exit(f"koila-opt failed on {path}: {done.stderr.strip()[-1500:]}")
         found = {}
         if not done.returncode:
-            calls = {line: index for index, line in enumerate(lines)}
+            calls = {line: index for index, line in enumerate(program.calls)}
             for text in pathlib.Path(facts).read_text().splitlines():
                 fact = json.loads(text)
                 match = re.search(r'"<string>":(\d+):', fact["location"])
@@ -436,7 +324,7 @@ class Oracle:
 
     def check_results(self, case, fact, batch, inputs, scope):
         counts = self.counts[case.op]
-        whole = results(case, scope)
+        whole = get_results(case, scope)
         if len(fact["results"]) != len(case.made()):
             self.problem(case, f"has {len(fact['results'])} results, PyTorch {len(case.made())}")
             return False
@@ -525,7 +413,8 @@ class Oracle:
         counts = self.counts[case.op]
         inputs = make_inputs(case, batch)
         scope = run(case, inputs)
-        whole = results(case, scope)
+        assert isinstance(scope, dict)
+        whole = get_results(case, scope)
         parts = pieces(case, inputs, batch)
         said_of = read_facts(case, fact)
         for position, (said, tensor) in enumerate(zip(said_of, whole, strict=True)):

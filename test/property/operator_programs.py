@@ -1,6 +1,6 @@
 """Random programs of several operators, for tiled_operators.py.
 
-The calls are the legal ones that test/oracle's cases make. A call may read
+The calls are legal ones that the generators of the package make. A call may read
 what an earlier one made: a number per sample, or one for all samples, is added
 to an argument, and an elementwise operator may come before. All results are
 returned. Whether a program makes sense nobody asks: what PyTorch makes of it
@@ -13,8 +13,15 @@ import re
 
 import torch
 
-import rule_oracle
-from generator import Case, Generator, Input
+from koila._generators.draw import (
+    ERRORS,
+    compile_case,
+    get_results,
+    make_input,
+    make_inputs,
+    run,
+)
+from koila._generators.generator import Case, Generator, Input
 
 # A pair tells where the batch is: no other extent fits both.
 PROBES = (5, 7)
@@ -101,7 +108,7 @@ class Program:
 
     def inputs(self, batch, seed):
         generator = torch.Generator().manual_seed(seed)
-        return [rule_oracle.make_input(tensor, batch, generator) for _, tensor in self.arguments]
+        return [make_input(tensor, batch, generator) for _, tensor in self.arguments]
 
     def compile(self):
         return compile_source(self.source())
@@ -139,12 +146,12 @@ def is_in_place(line):
 def run_case(case):
     """What the call makes at both probes; None if it is not legal there."""
     found = []
-    rule_oracle.compile_case(case)
+    compile_case(case)
     for batch in PROBES:
-        scope = rule_oracle.run(case, rule_oracle.make_inputs(case, batch))
+        scope = run(case, make_inputs(case, batch))
         if isinstance(scope, Exception):
             return None
-        tensors = rule_oracle.results(case, scope)
+        tensors = get_results(case, scope)
         if tensors is None:
             return None
         found.append(tensors)
@@ -313,7 +320,7 @@ def is_legal(program):
         module = program.compile()
         for batch in PROBES:
             module(*program.inputs(batch, 1))
-    except (Broken, *rule_oracle.ERRORS) as error:
+    except (Broken, *ERRORS) as error:
         return str(error)
     return None
 

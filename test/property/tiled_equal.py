@@ -9,9 +9,7 @@ import warnings
 
 import torch
 
-import rule_oracle
-
-ERRORS = rule_oracle.ERRORS
+from koila._generators.draw import ERRORS
 
 
 def widen(tensor):

@@ -5,7 +5,7 @@ Usage: tiled_operators.py --counter LIBRARY [--koila-opt PATH] [--count N]
            [--seed S] [--only K...] [--jobs N] [--max-refused SHARE]
            [--keep FOLDER] [--print] [--control]
 
-Program K has two to six calls of the operators in test/oracle/cases_*.py, in
+Program K has two to six calls of the operators in python/koila/_generators, in
 turn, so that a run has had all before one comes again; calls that draw random
 numbers are left out. koila-opt compiles it with a random tile, or for a budget
 between the smallest that koila names and the untiled peak. At a few batches
@@ -65,8 +65,8 @@ def prepare(arguments):
 
     import torch
 
-    import rule_oracle
     from counter import Counter
+    from koila._generators import load_generators
     from koila_opt import Koila
     from operator_programs import Dealer, usable
 
@@ -80,7 +80,7 @@ def prepare(arguments):
     SEED = arguments.seed
     KOILA = Koila(arguments.koila_opt)
     COUNTER = Counter(arguments.counter)
-    DEALER = Dealer(SEED, usable(rule_oracle.load_generators()))
+    DEALER = Dealer(SEED, usable(load_generators()))
 
 
 def seed_of(number):

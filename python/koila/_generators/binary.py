@@ -1,6 +1,7 @@
 """Calls of elementwise operators on several operands that broadcast."""
 
-from cases_pointwise import (
+from koila._generators.generator import takes_all
+from koila._generators.pointwise import (
     ALL,
     FLOATS,
     INTEGERS,
@@ -11,7 +12,6 @@ from cases_pointwise import (
     number,
     tensor,
 )
-from generator import takes_all
 
 
 def kinds(g, count, refused, same=False):

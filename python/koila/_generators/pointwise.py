@@ -1,6 +1,6 @@
 """Calls of elementwise operators on one tensor."""
 
-from generator import ANY, COMPLEX, FLOATS, INTEGERS, Batch, takes_all
+from koila._generators.generator import ANY, COMPLEX, FLOATS, INTEGERS, Batch, takes_all
 
 ALL = ANY * 2 + INTEGERS + COMPLEX
 #: Element types by the categories that an operator refuses.

@@ -1,6 +1,6 @@
 """Calls of attention and of recurrent layers."""
 
-from generator import Batch, reads_data
+from koila._generators.generator import Batch, reads_data
 
 FLOATS = ["float32"] * 5 + ["float64", "float16", "bfloat16"]
 

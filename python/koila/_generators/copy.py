@@ -1,7 +1,7 @@
 """Calls of casts, copies, fills and of what reads numbers from tensors."""
 
-from cases_factory import layout, number, value
-from generator import ANY, COMPLEX, reads_data, takes_all
+from koila._generators.factory import layout, number, value
+from koila._generators.generator import ANY, COMPLEX, reads_data, takes_all
 
 DTYPES = ANY + COMPLEX
 

@@ -2,7 +2,7 @@
 
 import re
 
-from generator import FLOATS, Batch
+from koila._generators.generator import FLOATS, Batch
 
 WINDOWS = FLOATS * 3 + ["int64", "uint8"]
 

@@ -1,7 +1,7 @@
 """Calls of operators that join tensors."""
 
-from cases_pointwise import callee
-from generator import ANY, COMPLEX, Batch
+from koila._generators.generator import ANY, COMPLEX, Batch
+from koila._generators.pointwise import callee
 
 
 def operands(g, dims, joined, ranks=None):

@@ -2,7 +2,7 @@
 
 import re
 
-from generator import COMPLEX, FLOATS, Batch, masked, other_if_empty
+from koila._generators.generator import COMPLEX, FLOATS, Batch, masked, other_if_empty
 
 DTYPES = FLOATS * 4 + ["int64", "int32"] + COMPLEX
 

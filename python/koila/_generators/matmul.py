@@ -2,7 +2,7 @@
 
 import itertools
 
-from generator import FLOATS, Batch
+from koila._generators.generator import FLOATS, Batch
 
 TYPES = [*FLOATS, "int64", "int32", "uint8", "complex64", "complex128"]
 LAPACK = ["float32"] * 4 + ["float64", "complex64", "complex128"]

@@ -3,7 +3,7 @@
 import functools
 import math
 
-from generator import ANY, COMPLEX, FLOATS, Batch, takes_all
+from koila._generators.generator import ANY, COMPLEX, FLOATS, Batch, takes_all
 
 
 def source(g, low=0, high=5, dtypes=ANY):

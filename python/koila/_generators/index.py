@@ -1,7 +1,7 @@
 """Calls of operators that read and write by indices, masks and tables."""
 
-from cases_pointwise import callee, is_in_place, tensor
-from generator import ANY, COMPLEX, FLOATS, INTEGERS, Batch, reads_data, takes_all
+from koila._generators.generator import ANY, COMPLEX, FLOATS, INTEGERS, Batch, reads_data, takes_all
+from koila._generators.pointwise import callee, is_in_place, tensor
 
 TYPES = ANY + COMPLEX
 

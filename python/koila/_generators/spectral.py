@@ -1,6 +1,6 @@
 """Calls of Fourier transforms."""
 
-from generator import ANY, COMPLEX, Batch
+from koila._generators.generator import ANY, COMPLEX, Batch
 
 REAL = ["float32"] * 5 + ["float64", "int64", "int32", "bool"]
 TYPES = REAL + COMPLEX

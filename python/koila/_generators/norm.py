@@ -1,6 +1,6 @@
 """Calls of normalisations, softmax, dropout and distances."""
 
-from generator import ANY, COMPLEX, FLOATS, Batch, masked, needs_elements
+from koila._generators.generator import ANY, COMPLEX, FLOATS, Batch, masked, needs_elements
 
 HALVES = ["float16", "bfloat16"]
 

@@ -1,7 +1,7 @@
 """Calls of operators that pad, repeat, and move elements."""
 
-from cases_pointwise import callee, tensor
-from generator import ANY, COMPLEX, FLOATS, Batch, reads_data
+from koila._generators.generator import ANY, COMPLEX, FLOATS, Batch, reads_data
+from koila._generators.pointwise import callee, tensor
 
 TYPES = ANY + COMPLEX
 

@@ -1,6 +1,6 @@
 """Calls of losses."""
 
-from generator import COMPLEX, FLOATS, Batch
+from koila._generators.generator import COMPLEX, FLOATS, Batch
 
 INTS = ["int64", "int32", "uint8"]
 

@@ -1,6 +1,6 @@
 """Calls of operators that make tensors of extents and numbers."""
 
-from generator import ANY, COMPLEX, FLOATS, takes_all
+from koila._generators.generator import ANY, COMPLEX, FLOATS, takes_all
 
 DTYPES = ANY + COMPLEX
 

@@ -1,6 +1,6 @@
 """Calls of reductions."""
 
-from generator import ANY, COMPLEX, FLOATS, Batch, takes_all
+from koila._generators.generator import ANY, COMPLEX, FLOATS, Batch, takes_all
 
 ALL = ANY + COMPLEX
 PARTS = FLOATS + COMPLEX

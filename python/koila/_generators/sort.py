@@ -1,6 +1,6 @@
 """Calls of sorting, searching and cumulative operators."""
 
-from generator import ANY, COMPLEX, FLOATS, Batch, reads_data
+from koila._generators.generator import ANY, COMPLEX, FLOATS, Batch, reads_data
 
 ALL = ANY + COMPLEX
 ORDERED = [t for t in ANY if t != "bool"]
