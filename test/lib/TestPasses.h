@@ -5,13 +5,9 @@
 
 namespace koila {
 
-void registerPrintFactsPass();
 void registerPrintRulesPass();
 
-inline void registerTestPasses() {
-  registerPrintFactsPass();
-  registerPrintRulesPass();
-}
+inline void registerTestPasses() { registerPrintRulesPass(); }
 
 } // namespace koila
 

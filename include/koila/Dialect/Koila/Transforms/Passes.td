@@ -73,6 +73,23 @@ def InferShapesPass : Pass<"koila-infer-shapes", "::mlir::ModuleOp"> {
   let dependentDialects = koilaDialects;
 }
 
+def PrintFactsPass : Pass<"koila-print-facts", "::mlir::ModuleOp"> {
+  let summary = "print what the analyses know of each value";
+  let description = [{
+    One JSON object per operation, each in a line of its own: the operator, the
+    place, and for each result its element type, its dims and strides as
+    expressions, where the batch is, and whether its storage is its own (`new`),
+    another value's (`shared`) or the caller's (`external`). The program is
+    unchanged.
+  }];
+  let options = [
+    Option<"function", "function", "std::string", "\"\"",
+           "the function; empty: the only public one">,
+    Option<"output", "output", "std::string", "\"\"",
+           "file for the lines; empty: stderr">];
+  let dependentDialects = koilaDialects;
+}
+
 def VerifyStagePass : Pass<"koila-verify-stage", "::mlir::ModuleOp"> {
   let summary = "check what a stage of the pipeline promises";
   let description = [{

@@ -1,20 +1,19 @@
 //===- PrintFacts.cpp - What the analyses know of each value --------------===//
-//
-// A pass for tests, and for whoever writes a rule: koila-opt has it where tests
-// are built.
-//
-//===----------------------------------------------------------------------===//
 
-#include "TestPasses.h"
 #include "koila/Analysis/BatchAnalysis.h"
 #include "koila/Analysis/ControlFlow.h"
 #include "koila/Analysis/DimAnalysis.h"
 #include "koila/Analysis/Storage.h"
 #include "koila/Dialect/Koila/IR/Koila.h"
+#include "koila/Dialect/Koila/Transforms/Passes.h"
 #include "koila/Support/OutputFile.h"
 #include "mlir/Interfaces/FunctionInterfaces.h"
-#include "mlir/Pass/Pass.h"
 #include "llvm/Support/JSON.h"
+
+namespace koila {
+#define GEN_PASS_DEF_PRINTFACTSPASS
+#include "koila/Dialect/Koila/Transforms/Passes.h.inc"
+} // namespace koila
 
 using namespace mlir;
 using namespace koila;
@@ -90,21 +89,8 @@ static std::string getBatch(const BatchFact &fact) {
 }
 
 namespace {
-struct PrintFactsPass
-    : public PassWrapper<PrintFactsPass, OperationPass<ModuleOp>> {
-  MLIR_DEFINE_EXPLICIT_INTERNAL_INLINE_TYPE_ID(PrintFactsPass)
-
-  PrintFactsPass() = default;
-  PrintFactsPass(const PrintFactsPass &other) : PassWrapper(other) {}
-
-  StringRef getArgument() const final { return "koila-print-facts"; }
-  /// One JSON object per operation: the operator, the place, and for each
-  /// result its dims and strides as expressions, where the batch is, and
-  /// whether its storage is its own (`new`), another value's (`shared`) or the
-  /// caller's (`external`). The program is unchanged.
-  StringRef getDescription() const final {
-    return "print what the analyses know of each value, a JSON object a line";
-  }
+struct PrintFactsPass : public koila::impl::PrintFactsPassBase<PrintFactsPass> {
+  using Base::Base;
 
   json::Object describe(Value value, const DimAnalysis &dims,
                         const BatchAnalysis &batch,
@@ -187,13 +173,5 @@ struct PrintFactsPass
       signalPassFailure();
     }
   }
-
-  Option<std::string> function{
-      *this, "function",
-      llvm::cl::desc("the function; empty: the only public one")};
-  Option<std::string> output{
-      *this, "output", llvm::cl::desc("file for the lines; empty: stderr")};
 };
 } // namespace
-
-void koila::registerPrintFactsPass() { PassRegistration<PrintFactsPass>(); }
