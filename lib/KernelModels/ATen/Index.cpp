@@ -239,6 +239,7 @@ struct IndexBlocks {
     for (int64_t index = 0; index < casts; ++index)
       made.push_back(trace.allocate(cast));
     trace.allocate(result);
+    // The iterator over the indices lets go of the last one first.
     for (AllocationTrace::Block block : llvm::reverse(made))
       trace.free(block);
     rule.setTrace(std::move(trace), result);

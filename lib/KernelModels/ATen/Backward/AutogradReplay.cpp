@@ -27,6 +27,9 @@ Term AutogradReplay::read(Value value) {
 }
 
 Term AutogradReplay::view(Term term, ArrayRef<int64_t> dims) {
+  // Strides are those of the shape that it had.
+  if (ArrayRef(term.dims) != dims)
+    term.strides.reset();
   term.dims.assign(dims.begin(), dims.end());
   return term;
 }
