@@ -165,12 +165,13 @@ class AllocatorEvent(NamedTuple):
 
 
 def record_events(call: Callable[[], T]) -> tuple[T, list[AllocatorEvent]]:
-    """What ``call`` returns, and what the CPU allocator handed out and took back of it in this
-    thread, in order. Blocks that were there before are left out."""
+    """What ``call`` returns, and what the CPU allocator handed out and took back of it, in
+    order: in all threads that PyTorch starts for it, or beside other threads of Python in
+    this one alone. Blocks that were there before are left out."""
     from koila import _C
 
     _C.count_cpu_memory([])
-    _C.start_event_log()
+    _C.start_event_log(of_all_threads=threading.active_count() == 1)
     try:
         result = call()
     finally:

@@ -64,6 +64,8 @@ struct Counter {
   /// What threads without laps did since the last lap of any.
   Flow restBytes, restBlocks;
   std::vector<Lapped *> threads;
+  /// What all threads without a log of their own hand out and take back.
+  std::unique_ptr<std::vector<AllocatorEvent>> sharedLog;
   c10::Allocator *first = nullptr;
 
   void count(Lapped &own, int64_t bytes, bool isFree);
@@ -119,6 +121,12 @@ Lapped::~Lapped() {
     endCPULaps();
 }
 
+/// The lock of the counter is held.
+static void note(Counter &counter, void *data, int64_t bytes) {
+  if (auto *log = eventLog ? eventLog.get() : counter.sharedLog.get())
+    log->push_back({reinterpret_cast<uintptr_t>(data), bytes});
+}
+
 void Counter::count(Lapped &own, int64_t bytes, bool isFree) {
   auto flow = [&](Flow &bytesFlow, Flow &blocksFlow) {
     (isFree ? bytesFlow.out : bytesFlow.in) += bytes;
@@ -150,8 +158,7 @@ static void release(void *data) {
       block = entry->second;
       counter.blocks.erase(entry);
       counter.count(lapped, block.bytes, /*isFree=*/true);
-      if (eventLog)
-        eventLog->push_back({reinterpret_cast<uintptr_t>(data), -block.bytes});
+      note(counter, data, -block.bytes);
     }
   }
   block.release(block.context);
@@ -177,9 +184,7 @@ c10::DataPtr CountingAllocator::allocate(size_t bytes) {
                           made.get_deleter()};
   (void)made.release_context();
   counter.count(lapped, static_cast<int64_t>(bytes), /*isFree=*/false);
-  if (eventLog)
-    eventLog->push_back(
-        {reinterpret_cast<uintptr_t>(data), static_cast<int64_t>(bytes)});
+  note(counter, data, static_cast<int64_t>(bytes));
   return {data, data, release, device};
 }
 
@@ -281,12 +286,24 @@ void koila::endCPULaps() {
   std::erase(counter.threads, &lapped);
 }
 
-void koila::startEventLog() {
-  eventLog = std::make_unique<std::vector<AllocatorEvent>>();
+void koila::startEventLog(bool ofAllThreads) {
+  auto log = std::make_unique<std::vector<AllocatorEvent>>();
+  if (!ofAllThreads) {
+    eventLog = std::move(log);
+    return;
+  }
+  Counter &counter = getCounter();
+  std::lock_guard lock(counter.mutex);
+  counter.sharedLog = std::move(log);
 }
 
 std::vector<AllocatorEvent> koila::stopEventLog() {
   auto log = std::move(eventLog);
+  if (!log) {
+    Counter &counter = getCounter();
+    std::lock_guard lock(counter.mutex);
+    log = std::move(counter.sharedLog);
+  }
   return log ? std::move(*log) : std::vector<AllocatorEvent>();
 }
 

@@ -52,8 +52,9 @@ struct AllocatorEvent {
   int64_t bytes;
 };
 
-/// Notes what this thread hands out and takes back, until it is stopped.
-void startEventLog();
+/// Notes what this thread, or each thread without a log of its own, hands out
+/// and takes back, until it is stopped.
+void startEventLog(bool ofAllThreads);
 std::vector<AllocatorEvent> stopEventLog();
 
 /// An operator that this thread called, others inside of it included: bytes

@@ -147,7 +147,7 @@ PYBIND11_MODULE(_C, m) {
   m.def("restart_cpu_peak", &restartCPUPeak);
   m.def("take_cpu_lap", &takeCPULap);
   m.def("end_cpu_laps", &endCPULaps);
-  m.def("start_event_log", &startEventLog);
+  m.def("start_event_log", &startEventLog, py::arg("of_all_threads"));
   m.def("stop_event_log", []() {
     std::vector<std::pair<uint64_t, int64_t>> list;
     for (const AllocatorEvent &event : stopEventLog())
