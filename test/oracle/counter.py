@@ -29,8 +29,8 @@ class Counter:
         return peak.value, live.value, found
 
     def record(self, function, arguments=()):
-        """What the allocator did, as tuples of "alloc" or "free", the number of the
-        block in the order of allocations, and bytes; and what the function gives."""
+        """What the allocator did, as tuples of whether it took a block back, the number of
+        the block in the order of allocations, and bytes; and what the function gives."""
         unused = ctypes.c_int64()
         self.library.koilaCounterStartEvents()
         try:
@@ -44,8 +44,8 @@ class Counter:
         for event in kept:
             if event.bytes > 0:
                 ids[event.address] = count
-                events.append(("alloc", count, event.bytes))
+                events.append((False, count, event.bytes))
                 count += 1
             elif event.bytes < 0:
-                events.append(("free", ids.pop(event.address), -event.bytes))
+                events.append((True, ids.pop(event.address), -event.bytes))
         return events, found

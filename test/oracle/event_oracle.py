@@ -32,40 +32,25 @@ import warnings
 import torch
 
 import memory_oracle
+from koila._check.findings import show_events
+from koila._check.predictions import read_events
 from koila._generators.draw import ERRORS
 from koila._generators.program import script_call
-from memory_oracle import describe, get_line, numbers
+from koila.memory import AllocatorEvent
+from memory_oracle import describe, numbers
 
 HERE = pathlib.Path(__file__).parent
 COLUMNS = ["calls", "equal", "WRONG", "lumps", "refused", "raises"]
-
-
-class Predicted:
-    """The events at one line, and whether each is one call of the allocator."""
-
-    def __init__(self):
-        self.events, self.ids, self.exact = [], {}, True
-
-    def add(self, event):
-        if event["action"] == "alloc":
-            self.ids[event["id"]] = len(self.ids)
-        elif event["id"] not in self.ids:
-            return  # An operand that nothing reads any more.
-        self.events.append((event["action"], self.ids[event["id"]], event["bytes"]))
-        self.exact &= event["exact"]
 
 
 def record(counter, case, batch, grad):
     """The events of one call, without those of what it was given."""
     call = script_call(case, batch, grad)
     events, found = counter.record(call)
+    events = [AllocatorEvent(*event) for event in events]
     return events, ", ".join(map(describe, call.given.values())) + " -> " + ", ".join(
         map(describe, found)
     )
-
-
-def show(events):
-    return " ".join(f"{'+' if kind == 'alloc' else '-'}{at}:{size}" for kind, at, size in events)
 
 
 class Oracle(memory_oracle.Oracle):
@@ -77,18 +62,14 @@ class Oracle(memory_oracle.Oracle):
 
     @staticmethod
     def read_report(report, alive, lines):
-        said = {line: Predicted() for line in lines}
-        for event in report["events"]:
-            if mine := said.get(get_line(event)):
-                mine.add(event)
-        return {i: said[line] for i, line in zip(alive, lines, strict=True)}
+        return dict(zip(alive, read_events(report, lines), strict=True))
 
     def predict(self, cases, batch, threads):
         said = super().predict(cases, batch, threads)
         # A call without events may be one of which nothing is known.
         for index, figure in self.figures.predict(cases, batch, threads).items():
             if index in said and figure.reasons:
-                said[index].exact = False
+                said[index].is_exact = False
         return said
 
     def compare(self, case, batch, threads, said):
@@ -104,14 +85,14 @@ class Oracle(memory_oracle.Oracle):
             same = sorted(e[::2] for e in said.events) == sorted(e[::2] for e in events)
         else:
             same = said.events == events
-        kind = "equal" if same else "WRONG" if said.exact else "lumps"
+        kind = "equal" if same else "WRONG" if said.is_exact else "lumps"
         counts[kind] += 1
         if kind == "equal":
             return
         line = (
             f"{kind}: {case.op}: B={batch} T={threads}: "
             f"{case.body[-1].replace('torch.ops.aten.', '')} with {text}\n"
-            f"    said     {show(said.events)}\n    measured {show(events)}"
+            f"    said     {show_events(said.events)}\n    measured {show_events(events)}"
         )
         if kind == "WRONG":
             self.problems.append(line)

@@ -46,6 +46,7 @@ import torch
 
 import rule_oracle
 from counter import Counter
+from koila._check.predictions import read_figures
 from koila._generators import load_generators
 from koila._generators.draw import ERRORS
 from koila._generators.program import script_call, script_cases
@@ -118,25 +119,12 @@ class Measured:
 # ----------------------------------------------------------------------------
 
 
-class Predicted:
-    """What koila says of the operation at one line."""
-
-    def __init__(self):
-        self.transient, self.kept = 0, 0
-        self.reasons, self.bound = [], True
-
-
 def is_of_every_processor(case):
     """Whether no kernel of oneDNN runs, whose figures depend on the processor: none
     of convolutions and recurrent layers, nor of half types."""
     return not re.search("conv|lstm|gru|rnn", case.op) and not any(
         tensor.dtype in ("float16", "bfloat16") for tensor in case.inputs
     )
-
-
-def get_line(entry):
-    place = entry.get("location") or {}
-    return place.get("line")
 
 
 class Oracle:
@@ -164,7 +152,7 @@ class Oracle:
         self.unmeasured = collections.Counter()
 
     def predict(self, cases, batch, threads):
-        """One Predicted per case; none for what koila refuses."""
+        """Figures by case; none for what koila refuses."""
         gc.collect()
         alive = list(range(len(cases)))
         while alive:
@@ -205,21 +193,7 @@ class Oracle:
 
     @staticmethod
     def read_report(report, alive, lines):
-        said = {line: Predicted() for line in lines}
-        for entry in report["timeline"]:
-            if mine := said.get(get_line(entry)):
-                mine.transient += entry["transient_bytes"]
-        for entry in report["storages"]:
-            if mine := said.get(get_line(entry)):
-                mine.kept += entry["bytes"]
-                # The timeline counts it among what is held inside.
-                if entry["kind"] == "saved":
-                    mine.transient -= entry["bytes"]
-        for entry in report["inexact"]:
-            if mine := said.get(get_line(entry)):
-                mine.reasons.append(entry["reason"])
-                mine.bound &= bool(entry.get("bound"))
-        return {i: said[line] for i, line in zip(alive, lines, strict=True)}
+        return dict(zip(alive, read_figures(report, lines), strict=True))
 
     # Comparison ------------------------------------------------------------
 
@@ -236,7 +210,7 @@ class Oracle:
         if said.reasons:
             counts["inexact"] += 1
             self.reasons[case.op, said.reasons[0]] += 1
-            if said.bound:
+            if said.is_bound:
                 counts["bound"] += 1
                 inside = said.transient
                 # Of what data decide less may be left, and more be inside.

@@ -48,30 +48,15 @@ import warnings
 
 import torch
 
+from koila._check.facts import find_batch_problem, find_shape_problem, find_storage_problem
 from koila._generators import load_generators
-from koila._generators.draw import draw, get_results, make_inputs, run
-from koila._generators.generator import Batch
+from koila._generators.draw import draw, make_inputs, run
 from koila._generators.program import script_cases
 
 COUNTER = itertools.count()
 BATCHES = (7, 2, 1, 0)
 # What an illegal set with a batch may be legal at.
 OTHER_BATCHES = range(1, 257)
-TILE = 2
-MLIR_TYPES = {
-    torch.float32: "f32",
-    torch.float64: "f64",
-    torch.float16: "f16",
-    torch.bfloat16: "bf16",
-    torch.int64: "i64",
-    torch.int32: "i32",
-    torch.int16: "i16",
-    torch.int8: "i8",
-    torch.uint8: "ui8",
-    torch.bool: "i1",
-    torch.complex64: "complex<f32>",
-    torch.complex128: "complex<f64>",
-}
 # A type that an operator has no code for is no matter of shapes.
 NO_KERNEL = re.compile(
     "not[ ]implemented for|not supported|should be of float|only supports? |"
@@ -102,75 +87,9 @@ def other_data(case, batch):
     yield "identities", inputs
 
 
-def close(a, b):
-    if a.shape != b.shape or a.dtype != b.dtype:
-        return False
-    loose = {
-        torch.float32: dict(rtol=1e-3, atol=1e-4),
-        torch.complex64: dict(rtol=1e-3, atol=1e-4),
-        torch.float16: dict(rtol=3e-2, atol=3e-2),
-        torch.bfloat16: dict(rtol=6e-2, atol=6e-2),
-    }
-    limits: dict = loose.get(a.dtype, dict(rtol=None, atol=None))
-    try:
-        torch.testing.assert_close(a, b, equal_nan=True, **limits)
-    except AssertionError:
-        return False
-    return True
-
-
-def pieces(case, inputs, batch):
-    """The results of every two samples; none if a piece is illegal."""
-    found = []
-    for start in range(0, batch, TILE):
-        count, part = min(TILE, batch - start), []
-        for tensor, data in zip(case.inputs, inputs, strict=True):
-            for dim, size in enumerate(tensor.dims):
-                if isinstance(size, Batch):
-                    data = data.narrow(dim, start * size.factor, count * size.factor)
-            layout = torch.channels_last if tensor.channels_last else torch.contiguous_format
-            part.append(torch.empty(data.shape, dtype=data.dtype, memory_format=layout).copy_(data))
-        scope = run(case, part)
-        if isinstance(scope, Exception):
-            return None
-        found.append(get_results(case, scope))
-    return found
-
-
-def read_facts(case, fact):
-    """What is said of those results that the case reads."""
-    return [fact["results"][place] for place in case.places]
-
-
-def joins_along(parts, whole, dim):
-    """Whether the parts, one after the other along `dim`, are the whole."""
-    rest = whole.shape[:dim] + whole.shape[dim + 1 :]
-    if any(p.dim() != whole.dim() or p.shape[:dim] + p.shape[dim + 1 :] != rest for p in parts):
-        return False
-    return close(torch.cat([p.contiguous() for p in parts], dim), whole)
-
-
 # ----------------------------------------------------------------------------
 # koila
 # ----------------------------------------------------------------------------
-
-
-FUNCTIONS = {
-    "floordiv": lambda a, b: a // b,
-    "mod": lambda a, b: a % b,
-    "min": min,
-    "max": max,
-    "broadcast": lambda a, b: b if a == 1 else a,
-    "__builtins__": {},
-}
-
-
-def evaluate(expr, batch):
-    """The number, or None where data decides."""
-    try:
-        return eval(expr, FUNCTIONS, {"B": batch})
-    except (NameError, ZeroDivisionError):
-        return None
 
 
 class Oracle:
@@ -180,7 +99,7 @@ class Oracle:
         #: How a Generator draws, as its constructor takes it.
         self.drawing = {}
         self.counts = collections.defaultdict(collections.Counter)
-        self.problems, self.careful = [], collections.Counter()
+        self.problems = []
         self.depends = []
 
     def problem(self, case, text):
@@ -305,152 +224,25 @@ class Oracle:
     # Comparisons -----------------------------------------------------------
 
     def check_case(self, case, fact):
-        counts = self.counts[case.op]
+        counts, make = self.counts[case.op], self.generators[case.op]
         if fact["op"] == "koila.torch_op":
             return self.problem(case, "is opaque")
         counts["symbolic"] += case.follows_batch()
-        dies = getattr(self.generators[case.op], "needs_elements", False)
+        dies = getattr(make, "needs_elements", False)
         for batch in BATCHES if case.follows_batch() else BATCHES[:1]:
             if batch == 0 and dies:
                 continue
-            inputs = make_inputs(case, batch)
-            scope = run(case, inputs)
+            scope = run(case, make_inputs(case, batch))
             if isinstance(scope, Exception):
                 continue
-            if not self.check_results(case, fact, batch, inputs, scope):
-                return
-        if case.follows_batch() and not case.random:
-            self.check_batch(case, fact)
-
-    def check_results(self, case, fact, batch, inputs, scope):
-        counts = self.counts[case.op]
-        whole = get_results(case, scope)
-        if len(fact["results"]) != len(case.made()):
-            self.problem(case, f"has {len(fact['results'])} results, PyTorch {len(case.made())}")
-            return False
-        for place, said in enumerate(fact["results"]):
-            if place not in case.places and (said.get("dims") or said.get("storage") == "new"):
-                self.problem(case, f"result {place} is {said}, though the mask leaves it out")
-                return False
-        for name, said, tensor in zip(case.results, read_facts(case, fact), whole, strict=True):
-            at = f"{name} at batch {batch}"
-            if said.get("element") != MLIR_TYPES[tensor.dtype]:
-                self.problem(case, f"{at} is {said.get('element')}, PyTorch has {tensor.dtype}")
-                return False
-            if said["dims"] is None:
-                self.problem(case, f"{at} has unknown rank")
-                return False
-            dims = [evaluate(dim, batch) for dim in said["dims"]]
-            if len(dims) != tensor.dim() or any(
-                d is not None and d != e for d, e in zip(dims, tensor.shape, strict=True)
-            ):
-                self.problem(
-                    case, f"{at} is {said['dims']} = {dims}, PyTorch has {list(tensor.shape)}"
-                )
-                return False
-            if None in dims:
-                counts["data"] += 1
-                if not getattr(self.generators[case.op], "data", False):
-                    self.problem(case, f"{at} has an unknown extent: {said['dims']}")
-                    return False
-                continue
-            if not self.check_strides(case, said, at, batch, tensor):
-                return False
-            if not self.check_storage(case, fact, said, at, batch, scope, name, tensor):
-                return False
-        return True
-
-    def check_strides(self, case, said, at, batch, tensor):
-        if said["strides"] is None:
-            self.counts[case.op]["strides"] += 1
-            return True
-        strides = [evaluate(s, batch) for s in said["strides"]]
-        if tensor.numel() == 0:
-            return True
-        if batch == 0 and getattr(self.generators[case.op], "other_if_empty", False):
-            self.counts[case.op]["edge"] += 1
-            return True
-        if any(
-            size > 1 and a != b
-            for size, a, b in zip(tensor.shape, strides, tensor.stride(), strict=True)
-        ):
-            self.problem(
-                case,
-                f"{at} has strides {said['strides']} = "
-                f"{strides}, PyTorch {list(tensor.stride())}, "
-                f"dims {list(tensor.shape)}",
-            )
-            return False
-        return True
-
-    def check_storage(self, case, fact, said, at, batch, scope, name, tensor):
-        if case.body[-1].split("(")[0].endswith("_"):
-            return True  # A tie: the storage analysis decides.
-        if fact.get("guesses"):
-            self.counts[case.op]["views"] += 1
-            return True
-        storage = tensor.untyped_storage()._cdata
-        shared = any(
-            isinstance(other, torch.Tensor)
-            and key != name
-            and key not in case.results
-            and other.untyped_storage()._cdata == storage
-            for key, other in scope.items()
-        )
-        if shared != (said.get("storage") != "new"):
-            if batch < 2 or tensor.numel() == 0:
-                self.counts[case.op]["edge"] += 1
-                return True
-            self.problem(
-                case,
-                f"{at} has {said.get('storage')} storage, "
-                f"PyTorch {'shares' if shared else 'allocates'} it",
-            )
-            return False
-        return True
-
-    def check_batch(self, case, fact, batch=7):
-        counts = self.counts[case.op]
-        inputs = make_inputs(case, batch)
-        scope = run(case, inputs)
-        assert isinstance(scope, dict)
-        whole = get_results(case, scope)
-        parts = pieces(case, inputs, batch)
-        said_of = read_facts(case, fact)
-        for position, (said, tensor) in enumerate(zip(said_of, whole, strict=True)):
-            mine = parts and [part[position] for part in parts]
-            kind = said["batch"]
-            if match := re.match(r"at\((-?\d+), (\d+)\)", kind):
-                counts["at"] += 1
-                if mine is None or not joins_along(mine, tensor, int(match[1])):
-                    self.problem(
-                        case,
-                        f"the batch of {case.results[position]}"
-                        f" is said to be {kind}, but the pieces do "
-                        "not give the whole",
-                    )
-                    return
-            elif kind == "free":
-                counts["free"] += 1
-                if mine is None or not all(close(p, tensor) for p in mine):
-                    self.problem(
-                        case,
-                        f"{case.results[position]} is said to "
-                        "be free of the batch, but the pieces differ",
-                    )
-                    return
-            else:
-                counts["mixed"] += 1
-                if (
-                    mine
-                    and tensor.numel()
-                    and any(
-                        tensor.shape[d] > 1 and joins_along(mine, tensor, d)
-                        for d in range(tensor.dim())
-                    )
-                ):
-                    counts["careful"] += 1
-                    self.careful[f"{case.op}: {kind[7:]}"] += 1
+            problem = find_shape_problem(
+                case, fact, make, batch, scope, counts
+            ) or find_storage_problem(case, fact, batch, scope, counts)
+            if problem:
+                return self.problem(case, problem)
+        has_batch = case.follows_batch() and not case.random
+        if has_batch and (problem := find_batch_problem(case, fact, BATCHES[0], counts)):
+            self.problem(case, problem)
 
     # Report ----------------------------------------------------------------
 
@@ -517,8 +309,10 @@ class Oracle:
         least = {n: min(self.counts[op][n] for op in ops) for n in columns}
         print(f"{'minimum':{width}}" + "".join(f"{least[name]:9}" for name in columns))
         print(f"{'total':{width}}" + "".join(f"{total[name]:9}" for name in columns))
-        for reason, count in sorted(self.careful.items()):
-            print(f"careful: {reason}: {count}")
+        for op in sorted(ops):
+            for text, count in sorted(self.counts[op].items()):
+                if text.startswith("careful: "):
+                    print(f"careful: {op}: {text.removeprefix('careful: ')}: {count}")
         for text in self.depends:
             print(text)
         shown = (

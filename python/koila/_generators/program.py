@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +13,14 @@ import torch
 from koila._generators.draw import make_inputs, make_scope
 from koila._generators.generator import Case, read_names
 
-__all__ = ["ScriptedCall", "ScriptedCases", "can_want", "script_call", "script_cases"]
+__all__ = [
+    "ScriptedCall",
+    "ScriptedCases",
+    "can_want",
+    "define_module",
+    "script_call",
+    "script_cases",
+]
 
 _COUNTER = itertools.count()
 
@@ -75,12 +82,22 @@ def script_cases(
         for case in cases
         for tensor in case.inputs
     ]
-    return ScriptedCases(_define(source), where, calls, specs)
+    return ScriptedCases(define_module(source), where, calls, specs)
 
 
-def _define(source: str) -> torch.jit.ScriptModule:
+def define_module(
+    source: str, parameters: Mapping[str, torch.nn.Parameter] | None = None
+) -> torch.jit.ScriptModule:
+    """A module with the method that ``source`` defines."""
+
+    def make(self: torch.jit.ScriptModule) -> None:
+        torch.jit.ScriptModule.__init__(self)
+        for name, parameter in (parameters or {}).items():
+            self.register_parameter(name, parameter)
+
     # A class of its own: methods of a class cannot be defined again.
-    module = type(f"Program{next(_COUNTER)}", (torch.jit.ScriptModule,), {})()
+    kind = type(f"Program{next(_COUNTER)}", (torch.jit.ScriptModule,), {"__init__": make})
+    module = kind()
     module.define(source)
     made: torch.jit.ScriptModule = module.eval()
     return made
@@ -98,11 +115,12 @@ def _spell_type(value: Any) -> str:
 class ScriptedCall:
     """The last statement of a case as a function, and what it is called with."""
 
-    function: Callable[..., tuple[torch.Tensor, ...]]
+    function: Any
     given: Mapping[str, Any]
 
     def __call__(self) -> tuple[torch.Tensor, ...]:
-        return self.function(*self.given.values())
+        found: tuple[torch.Tensor, ...] = self.function(*self.given.values())
+        return found
 
 
 def script_call(case: Case, batch: int, grad: bool) -> ScriptedCall:

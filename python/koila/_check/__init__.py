@@ -1,0 +1,1 @@
+"""``koila check-op``: the models of an operator against runs of it."""
