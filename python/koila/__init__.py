@@ -20,6 +20,7 @@ from koila import (
     retry,
     shapes,
 )
+from koila._check import check_op
 from koila._compile import CompiledModule, analyze, compile, max_batch
 from koila._errors import BudgetError, CompileError, KoilaError, KoilaWarning, Location
 from koila._extensions import load_extension
@@ -65,6 +66,7 @@ __all__ = [
     "TensorMixin",
     "UnsupportedError",
     "analyze",
+    "check_op",
     "compile",
     "constants",
     "eager",

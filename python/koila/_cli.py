@@ -64,18 +64,27 @@ script's name is the script's own.
   koila profile -o memory.html train.py
 """,
     "check-op": """\
-Runs an operator and compares what its rules (koila.register) say with what it
-does: shapes, storage, bytes that it holds, that autograd keeps and that its
-backward pass holds, and samples alone with samples together. Exit code 1 if a
-rule is wrong.
+Runs an operator and compares what koila says of it with what it does: shapes,
+storage, the blocks that it allocates and frees, those that autograd keeps, the
+bytes that its backward pass holds, and samples alone with samples together.
+Prints the first call that differs. Exit code 1 if something is wrong.
 
-  koila check-op mylib::scaled_gelu --rules my_rules.py
-  koila check-op mylib::scaled_gelu --rules my_package.rules \\
+Of PyTorch's operators, random calls, or calls of given inputs:
+
+  koila check-op aten::topk
+  koila check-op aten::add.Tensor --calls 200 --threads 4
+  koila check-op aten::relu --input 'float32[B,3,32,32]'
+
+Of an operator with rules of its own (koila.register):
+
+  koila check-op mylib::scaled_gelu --import my_rules.py
+  koila check-op mylib::scaled_gelu --import my_package.rules \\
       --input 'float32[B,64]' --input 2.5
 
 Inputs, in the order of the operator's arguments: float32[B,64], B being the
-batch; int64[B]{0:10}, values of 0 to 9; numbers, true, false, none. Without them
-koila makes up calls that the operator takes.
+batch; int64[B]{0:10}, values of 0 to 9; numbers, true, false, none, 'text', and
+lists as [1, 2]. Without them koila draws calls, or makes up some that an operator
+with rules of its own takes.
 """,
 }
 
@@ -170,9 +179,10 @@ def _make_parser() -> argparse.ArgumentParser:
         )
         command.add_argument("--optimizer", metavar="NAME", help="as 'adamw(lr=1e-3)'")
 
-    def add_rules(command: argparse.ArgumentParser) -> None:
+    def add_import(command: argparse.ArgumentParser) -> None:
         command.add_argument(
-            "--rules",
+            "--import",
+            dest="modules",
             action="append",
             default=[],
             metavar="MODULE",
@@ -181,13 +191,13 @@ def _make_parser() -> argparse.ArgumentParser:
 
     report = add("report", "what a call needs, and where")
     add_training(report)
-    add_rules(report)
+    add_import(report)
     report.add_argument("--budget", metavar="SIZE", help="also the largest batch within 6GiB, say")
     report.add_argument("-o", "--output", metavar="FILE.html", help="the page (MODEL.html)")
 
     compile = add("compile", "write a file whose batch runs in tiles")
     add_training(compile)
-    add_rules(compile)
+    add_import(compile)
     compile.add_argument("-o", "--output", required=True, metavar="OUT.pt")
     size = compile.add_mutually_exclusive_group()
     size.add_argument(
@@ -231,13 +241,18 @@ def _make_parser() -> argparse.ArgumentParser:
 
     check = commands.add_parser(
         "check-op",
-        help="compare an operator's rules with runs",
+        help="compare what is said of an operator with runs",
         description=_EXAMPLES["check-op"],
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    check.add_argument("operator", metavar="OP", help="as mylib::op or mylib::op.overload")
-    add_rules(check)
+    check.add_argument("operator", metavar="OP", help="as aten::topk or mylib::op.overload")
+    add_import(check)
     check.add_argument("--input", action="append", default=[], metavar="SPEC", help="repeated")
+    check.add_argument(
+        "--calls", type=_positive, default=20, metavar="N", help="random calls that are drawn (20)"
+    )
+    check.add_argument("--threads", type=_threads, metavar="N", help="threads of the runs")
+    check.add_argument("--device", default="cpu", metavar="D", help="whose kernels run (cpu)")
     check.add_argument("--json", action="store_true", help="JSON on stdout, and nothing else")
     return parser
 
@@ -309,20 +324,20 @@ def _mode(options: argparse.Namespace) -> str:
     return options.mode or ("train" if options.loss else "inference")
 
 
-def _load_rules(options: argparse.Namespace) -> None:
-    """Imports what registers operators. KoilaError where that fails."""
+def _import_modules(options: argparse.Namespace) -> None:
+    """Files and modules of Python, which register operators. KoilaError where that fails."""
     import importlib
     import importlib.util
 
     from koila._errors import KoilaError
 
-    for name in options.rules:
+    for name in options.modules:
         sys.path.insert(0, os.path.dirname(os.path.abspath(name)) if name.endswith(".py") else "")
         try:
             if name.endswith(".py"):
                 spec = importlib.util.spec_from_file_location(Path(name).stem, name)
                 if spec is None or spec.loader is None:
-                    raise KoilaError(f"--rules {name}: no module of Python")
+                    raise KoilaError(f"--import {name}: no module of Python")
                 module = importlib.util.module_from_spec(spec)
                 sys.modules[module.__name__] = module
                 spec.loader.exec_module(module)
@@ -331,15 +346,21 @@ def _load_rules(options: argparse.Namespace) -> None:
         except KoilaError:
             raise
         except Exception as error:
-            raise KoilaError(f"--rules {name}: {type(error).__name__}: {error}") from error
+            raise KoilaError(f"--import {name}: {type(error).__name__}: {error}") from error
 
 
 def _check_op(options: argparse.Namespace) -> int:
-    from koila._check_op import check_op
+    from koila._check import check_op
 
-    _load_rules(options)
+    _import_modules(options)
     _progress(f"running {options.operator}")
-    found = check_op(options.operator, *options.input)
+    found = check_op(
+        options.operator,
+        *options.input,
+        calls=options.calls,
+        threads=options.threads,
+        device=options.device,
+    )
     print(json.dumps(found.to_dict(), indent=2) if options.json else found, flush=True)
     return 0 if found.agrees else 1
 
@@ -367,7 +388,7 @@ def _report(options: argparse.Namespace) -> int:
     from koila._temporary import write_text
     from koila.memory import budget_bytes
 
-    _load_rules(options)
+    _import_modules(options)
     _check_output(options)
     _load_libraries(options)
     limit = None if options.budget is None else budget_bytes(options.budget)
@@ -413,7 +434,7 @@ def _compile(options: argparse.Namespace) -> int:
     from koila.memory import budget_bytes
 
     batch = _needed_batch(options)
-    _load_rules(options)
+    _import_modules(options)
     _check_output(options)
     _load_libraries(options)
     compile_options = CompileOptions(

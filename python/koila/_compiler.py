@@ -28,7 +28,7 @@ from koila._errors import (
     RuleError,
 )
 from koila._interrupt import let_through
-from koila._temporary import explain_write
+from koila._temporary import explain_write, temporary_folder
 
 if TYPE_CHECKING:
     from koila import _C
@@ -43,7 +43,9 @@ __all__ = [
     "compile_file",
     "compile_script",
     "count_rule_changes",
+    "describe_values",
     "is_count",
+    "list_events",
     "load_extension",
     "make_guards",
     "make_module",
@@ -293,6 +295,68 @@ def analyze_script(
     )
     report: dict[str, Any] = json.loads(result["report"])
     return report
+
+
+def list_events(
+    script: torch.jit.ScriptModule,
+    inputs: Sequence[str],
+    *,
+    batch: Mapping[str, int],
+    mode: str = "inference",
+    threads: int | None = None,
+    device: str = "cpu",
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The report on ``forward`` of a module, and its events, both as in
+    docs/user/Reports.md. With ``mode="train"`` the method returns the loss. CompileError
+    for a ``device`` of which there are no kernel models."""
+    options = {**_analysis_options(mode, None, "present", None, threads), "device": device}
+    figures = {**options, "format": "attribute", "floor": False, "batches": 0}
+    with temporary_folder() as folder:
+        path = os.path.join(folder, "events.json")
+        events = {**options, "format": "events", "floor": False, "output": path}
+        result, _ = _run(
+            script,
+            ",".join(
+                [
+                    "koila-infer-shapes",
+                    _make_pass("koila-peak-memory", events),
+                    _make_pass("koila-peak-memory", figures),
+                ]
+            ),
+            inputs=inputs,
+            batch=batch,
+            loss=_step_loss(mode, None),
+            method="forward",
+            name=None,
+            emit=False,
+            output=None,
+        )
+        report: dict[str, Any] = json.loads(result["report"])
+        with open(path, encoding="utf-8") as file:
+            listed: dict[str, Any] = json.load(file)
+    return report, listed
+
+
+def describe_values(script: torch.jit.ScriptModule, inputs: Sequence[str]) -> list[dict[str, Any]]:
+    """Of each operation of ``forward`` that has results what ``--koila-print-facts``
+    says: dims and strides as expressions over the symbols of ``inputs``, where the batch
+    is, and whose storage it is (docs/reference/Passes.md)."""
+    with temporary_folder() as folder:
+        path = os.path.join(folder, "facts.json")
+        result, _ = _run(
+            script,
+            _make_pass("koila-print-facts", {"output": path}),
+            inputs=inputs,
+            batch={},
+            loss=None,
+            method="forward",
+            name=None,
+            emit=False,
+            output=None,
+        )
+        assert result["succeeded"]
+        with open(path, encoding="utf-8") as file:
+            return [json.loads(line) for line in file]
 
 
 #: How often what koila knows of operators has changed.

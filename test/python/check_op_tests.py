@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import koila
-from koila._check_op import check_op
+from koila import check_op
 from scaled_gelu import Rules, scaled_gelu
 
 RIGHT = {

@@ -10,7 +10,7 @@ from torch import nn
 from torch.nn import functional
 
 import koila
-from koila._check_op import check_op
+from koila import check_op
 from koila.memory import CountedMemory
 from scaled_gelu import Rules, scaled_gelu
 

@@ -11,12 +11,14 @@ from typing import Any
 import torch
 
 from koila._errors import KoilaError
-from koila._operators.rules import OperatorRules
+from koila._operators.rules import OperatorRules, get_name
 
-__all__ = ["Call", "TensorSpec", "find_calls", "parse_inputs"]
+__all__ = ["EXPANDED", "TRANSPOSED", "Call", "TensorSpec", "find_calls", "parse_inputs"]
 
 
-_TRANSPOSED, _EXPANDED = "transposed in memory", "expanded"
+#: How a tensor may lie in memory but in rows: with its last two dims swapped, or with all
+#: elements of the last dim in one place.
+TRANSPOSED, EXPANDED = "transposed in memory", "expanded"
 
 
 @dataclass(frozen=True)
@@ -26,8 +28,7 @@ class TensorSpec:
     dtype: torch.dtype
     dims: tuple[int | None, ...]
     limit: int = 8
-    #: How it lies in memory: in rows, with its last two dims swapped, or with all elements
-    #: of the last dim in one place.
+    #: How it lies in memory; empty: in rows.
     layout: str = ""
 
     @property
@@ -35,13 +36,19 @@ class TensorSpec:
         """The dim of the batch."""
         return self.dims.index(None) if None in self.dims else None
 
+    @property
+    def has_limit(self) -> bool:
+        """Whether its elements are integers."""
+        is_number = self.dtype.is_floating_point or self.dtype.is_complex
+        return not is_number and self.dtype != torch.bool
+
     def make(self, samples: int, generator: torch.Generator) -> torch.Tensor:
         """Random values, without two that are equal among real numbers."""
         sizes = [samples if extent is None else extent for extent in self.dims]
         extent = sizes[-1] if sizes else 1
-        if self.layout == _TRANSPOSED:
+        if self.layout == TRANSPOSED:
             sizes[-1], sizes[-2] = sizes[-2], sizes[-1]
-        elif self.layout == _EXPANDED:
+        elif self.layout == EXPANDED:
             sizes[-1] = 1
         if self.dtype.is_floating_point or self.dtype.is_complex:
             made = torch.randn(sizes, generator=generator, dtype=torch.float64).to(self.dtype)
@@ -49,9 +56,9 @@ class TensorSpec:
             made = torch.rand(sizes, generator=generator) < 0.5
         else:
             made = torch.randint(self.limit, sizes, generator=generator, dtype=self.dtype)
-        if self.layout == _TRANSPOSED:
+        if self.layout == TRANSPOSED:
             return made.transpose(-1, -2)
-        return made.expand(*sizes[:-1], extent) if self.layout == _EXPANDED else made
+        return made.expand(*sizes[:-1], extent) if self.layout == EXPANDED else made
 
     def __str__(self) -> str:
         dims = ",".join("B" if extent is None else str(extent) for extent in self.dims)
@@ -68,10 +75,14 @@ class Call:
 
     def make(self, samples: int, seed: int = 0) -> list[Any]:
         generator = torch.Generator().manual_seed(seed)
-        return [
-            argument.make(samples, generator) if isinstance(argument, TensorSpec) else argument
-            for argument in self.arguments
-        ]
+
+        def make(argument: Any) -> Any:
+            if isinstance(argument, list):
+                return list(map(make, argument))
+            is_tensor = isinstance(argument, TensorSpec)
+            return argument.make(samples, generator) if is_tensor else argument
+
+        return list(map(make, self.arguments))
 
     @property
     def has_batch(self) -> bool:
@@ -81,30 +92,36 @@ class Call:
         """The same with the first tensor of two dims or more that lies otherwise."""
         for at, argument in enumerate(self.arguments):
             if isinstance(argument, TensorSpec) and len(argument.dims) > 1:
-                for layout in (_TRANSPOSED, _EXPANDED):
+                for layout in (TRANSPOSED, EXPANDED):
                     other = TensorSpec(argument.dtype, argument.dims, argument.limit, layout)
                     yield Call((*self.arguments[:at], other, *self.arguments[at + 1 :]))
                 return
 
     def __str__(self) -> str:
-        return ", ".join(map(str, self.arguments))
+        return ", ".join(map(_spell, self.arguments))
+
+
+def _spell(argument: Any) -> str:
+    if isinstance(argument, list):
+        return f"[{', '.join(map(_spell, argument))}]"
+    return repr(argument) if isinstance(argument, str) else str(argument)
 
 
 _SPEC = re.compile(r"(?P<dtype>\w+)\[(?P<dims>[\w, ]*)\](?:\{0:(?P<limit>\d+)\})?")
 
 
-def parse_inputs(rules: OperatorRules, texts: Sequence[str]) -> Call:
-    """A call from ``float32[B,64]``, ``int64[B]{0:10}``, ``2.5``, ``true`` or ``none``, in
-    the order of the schema; arguments that are left out have their defaults."""
-    parameters = rules.parameters
+def parse_inputs(operator: torch._ops.OpOverload, texts: Sequence[str]) -> Call:
+    """A call from ``float32[B,64]``, ``int64[B]{0:10}``, ``2.5``, ``true``, ``none``,
+    ``'mean'`` or ``[1, 2]``, in the order of the schema; arguments that are left out have
+    their defaults. KoilaError for what is none of these, and for too many or too few."""
+    parameters, name = operator._schema.arguments, get_name(operator)
     if len(texts) > len(parameters):
-        raise KoilaError(f"{len(texts)} inputs, and '{rules.name}' has {len(parameters)} arguments")
+        raise KoilaError(f"{len(texts)} inputs, and '{name}' has {len(parameters)} arguments")
     arguments = [_parse(text) for text in texts]
     for parameter in parameters[len(texts) :]:
         if not parameter.has_default_value():
             raise KoilaError(
-                f"no input for the argument '{parameter.name}' of '{rules.name}' "
-                f"({rules.operator._schema})"
+                f"no input for the argument '{parameter.name}' of '{name}' ({operator._schema})"
             )
         arguments.append(parameter.default_value)
     return Call(tuple(arguments))
@@ -119,12 +136,17 @@ def _parse(text: str) -> Any:
             return number(text)
         except ValueError:
             continue
-    match = _SPEC.fullmatch(text.strip())
+    text = text.strip()
+    if len(text) > 1 and text[0] == text[-1] and text[0] in "'\"":
+        return text[1:-1]
+    if text.startswith("[") and text.endswith("]"):
+        return [_parse(part.strip()) for part in _split(text[1:-1])]
+    match = _SPEC.fullmatch(text)
     dtype = getattr(torch, match["dtype"], None) if match else None
     if match is None or not isinstance(dtype, torch.dtype):
         raise KoilaError(
             f"input '{text}' is no spec, as float32[B,64] or int64[B]{{0:10}}, and no number, "
-            "true, false or none"
+            "text in quotes, list in brackets, true, false or none"
         )
     dims: list[int | None] = []
     for part in filter(None, (part.strip() for part in match["dims"].split(","))):
@@ -137,6 +159,18 @@ def _parse(text: str) -> Any:
     if dims.count(None) > 1:
         raise KoilaError(f"input '{text}': one dim is the batch")
     return TensorSpec(dtype, tuple(dims), int(match["limit"] or 8))
+
+
+def _split(text: str) -> list[str]:
+    """At the commas outside of brackets and braces."""
+    parts, depth = [""], 0
+    for letter in text:
+        depth += {"[": 1, "{": 1, "]": -1, "}": -1}.get(letter, 0)
+        if letter == "," and not depth:
+            parts.append("")
+        else:
+            parts[-1] += letter
+    return [part for part in parts if part.strip()]
 
 
 _FLOAT = torch.float32

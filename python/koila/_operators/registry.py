@@ -14,7 +14,7 @@ from koila._operators.answers import answer
 from koila._operators.functions import find_function, make_operator
 from koila._operators.rules import OperatorRules, Rule, check_callable, find_operator, get_name
 
-__all__ = ["find_rules", "listeners", "register"]
+__all__ = ["find_rules", "get_rules", "listeners", "register"]
 
 _registered: dict[str, OperatorRules] = {}
 _lock = threading.Lock()
@@ -106,16 +106,20 @@ def register(
         listener()
 
 
-def find_rules(op: Any) -> OperatorRules:
-    """What was registered for an operator, in any form that ``register`` takes.
-    KoilaError if nothing was."""
-    is_function = isinstance(op, type) and issubclass(op, torch.autograd.Function)
-    operator = find_function(op) if is_function else find_operator(op)
-    rules = None if operator is None else _registered.get(get_name(operator))
+def find_rules(function: type[torch.autograd.Function]) -> OperatorRules:
+    """What was registered for an autograd function. KoilaError if nothing was."""
+    operator = find_function(function)
+    rules = None if operator is None else get_rules(operator)
     if rules is None:
-        name = op.__qualname__ if is_function else get_name(operator)  # type: ignore[arg-type]
-        raise KoilaError(f"no rules are registered for '{name}': call koila.register first")
+        raise KoilaError(
+            f"no rules are registered for '{function.__qualname__}': call koila.register first"
+        )
     return rules
+
+
+def get_rules(operator: torch._ops.OpOverload) -> OperatorRules | None:
+    """What was registered for an operator; None if nothing was."""
+    return _registered.get(get_name(operator))
 
 
 def _check_schema(operator: torch._ops.OpOverload) -> None:

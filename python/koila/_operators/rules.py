@@ -12,7 +12,14 @@ from torch._library.custom_ops import CustomOpDef
 
 from koila._errors import KoilaError
 
-__all__ = ["OperatorRules", "find_operator", "get_name"]
+__all__ = [
+    "OperatorRules",
+    "find_named",
+    "find_operator",
+    "get_name",
+    "list_overloads",
+    "refuse_overloads",
+]
 
 Rule = Callable[..., Any]
 
@@ -66,27 +73,39 @@ def find_operator(given: Any) -> torch._ops.OpOverload:
     if isinstance(given, CustomOpDef):
         return given._opoverload
     if isinstance(given, str):
-        given = _find_named(given)
+        given = find_named(given)
         if isinstance(given, torch._ops.OpOverload):
             return given
     if isinstance(given, torch._ops.OpOverloadPacket):
-        named = given.overloads()  # type: ignore[no-untyped-call]
-        # Those that write into a tensor of the caller are no operators of their own.
-        overloads = [name for name in named if not name.endswith("out")]
+        overloads = list_overloads(given)
         if len(overloads) != 1:
-            names = ", ".join(f"'{given._qualified_op_name}.{name}'" for name in overloads)
-            raise KoilaError(
-                f"'{given._qualified_op_name}' has several overloads: give one of {names}"
-            )
-        found: torch._ops.OpOverload = getattr(given, overloads[0])
-        return found
+            raise refuse_overloads(given, overloads)
+        return overloads[0]
     raise KoilaError(
         f"{given!r} is no operator: give torch.ops.mylib.op, its name 'mylib::op', what "
         "torch.library.custom_op made, or a subclass of torch.autograd.Function"
     )
 
 
-def _find_named(name: str) -> Any:
+def list_overloads(packet: torch._ops.OpOverloadPacket) -> list[torch._ops.OpOverload]:
+    """Those that do not write into a tensor of the caller, which are no operators of
+    their own."""
+    names = packet.overloads()  # type: ignore[no-untyped-call]
+    found = [getattr(packet, name) for name in names]
+    return [each for each in found if not any(a.is_out for a in each._schema.arguments)]
+
+
+def refuse_overloads(
+    packet: torch._ops.OpOverloadPacket, overloads: Sequence[torch._ops.OpOverload]
+) -> KoilaError:
+    """The error that names them."""
+    name = packet._qualified_op_name
+    names = ", ".join(f"'{name}.{each._overloadname}'" for each in overloads)
+    return KoilaError(f"'{name}' has several overloads: give one of {names}")
+
+
+def find_named(name: str) -> Any:
+    """An overload, or all of one name. KoilaError if there is no operator of that name."""
     namespace, colons, rest = name.partition("::")
     base, dot, overload = rest.partition(".")
     if not colons or not namespace.isidentifier() or not base.isidentifier():

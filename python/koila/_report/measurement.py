@@ -15,7 +15,15 @@ from koila import memory
 from koila._capture.module_snapshot import Snapshot, tensors_of
 from koila._errors import KoilaError
 
-__all__ = ["Difference", "describe_difference", "find_difference", "measure_call", "place_steps"]
+__all__ = [
+    "Difference",
+    "describe_difference",
+    "find_difference",
+    "measure_call",
+    "place_steps",
+    "use_executor",
+    "use_threads",
+]
 
 
 def measure_call(
@@ -39,7 +47,7 @@ def measure_call(
 
     is_script = isinstance(program, torch.jit.ScriptModule)
     snapshot = Snapshot(program)
-    with snapshot.preserved(), _threads(data["threads"]), _executor():
+    with snapshot.preserved(), use_threads(data["threads"]), use_executor():
         result = call()
         del result
         result, steps, peak = memory.log_operators(call)
@@ -87,7 +95,7 @@ def _say_batch(data: dict[str, Any]) -> str:
 
 
 @contextlib.contextmanager
-def _threads(count: int) -> Iterator[None]:
+def use_threads(count: int) -> Iterator[None]:
     """Workspaces depend on them."""
     before = torch.get_num_threads()
     torch.set_num_threads(count)
@@ -98,7 +106,7 @@ def _threads(count: int) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _executor() -> Iterator[None]:
+def use_executor() -> Iterator[None]:
     """The one of TorchScript for which figures hold."""
     before = torch._C._jit_set_profiling_mode(False)
     try:

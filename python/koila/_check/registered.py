@@ -1,99 +1,33 @@
-"""``koila check-op``: rules of an operator against runs of it."""
+"""The rules that are registered for an operator against runs of it."""
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 
 from koila._capture.compare import compare
-from koila._errors import KoilaError
+from koila._check.facts import have_strides
+from koila._check.findings import Finding, OperatorCheck, Unanswered, show_events
 from koila._operators.answers import as_results, ask_backward, ask_batch, ask_forward, ask_saved
 from koila._operators.batch import BatchArgument
 from koila._operators.calls import Call, TensorSpec, find_calls, parse_inputs
-from koila._operators.registry import find_rules
 from koila._operators.rules import OperatorRules
-from koila.memory import AllocatorEvent, CountedMemory, record_events
+from koila.memory import CountedMemory, record_events
 
-__all__ = ["OperatorCheck", "check_op"]
+__all__ = ["check_registered"]
 
 # One, two that differ, and a number that no power of two divides.
 _BATCHES = (1, 2, 3, 7)
 
 
-@dataclass
-class Finding:
-    """What became of one rule: ``runs`` that agree, and the first that does not."""
-
-    kind: str
-    runs: int = 0
-    problem: str | None = None
-    note: str | None = None
-
-    def __str__(self) -> str:
-        if self.problem:
-            return f"WRONG: {self.problem}"
-        if self.runs:
-            return f"agrees with {self.runs} runs"
-        return self.note or "nothing to compare"
-
-
-@dataclass
-class OperatorCheck:
-    """The rules of an operator, held against runs of it."""
-
-    name: str
-    calls: list[str]
-    findings: list[Finding] = field(default_factory=list)
-
-    @property
-    def agrees(self) -> bool:
-        """Whether no rule is wrong."""
-        return all(finding.problem is None for finding in self.findings)
-
-    def to_dict(self) -> dict[str, Any]:
-        """For JSON."""
-        return {
-            "operator": self.name,
-            "agrees": self.agrees,
-            "calls": self.calls,
-            "rules": {
-                finding.kind: {
-                    "runs": finding.runs,
-                    "problem": finding.problem,
-                    "note": finding.note,
-                }
-                for finding in self.findings
-            },
-        }
-
-    def __str__(self) -> str:
-        lines = [f"{self.name}, called with"]
-        lines += [f"  {call}" for call in self.calls]
-        lines += [f"{finding.kind:9} {finding}" for finding in self.findings]
-        return "\n".join(lines)
-
-
-def check_op(
-    op: Any, *inputs: str, batches: Sequence[int] = _BATCHES, threads: int | None = None
-) -> OperatorCheck:
-    """Runs an operator and compares what its registered rules say: shapes, strides and
-    types of the results, their storage, the bytes that it holds while it runs, those
-    that autograd keeps, those of its backward pass and which tensors the gradients are,
-    and whether samples give apart what they give together.
-
-    ``inputs`` are specs of the arguments in the order of the schema, as
-    ``"float32[B,64]"``, ``"int64[B]{0:10}"`` or ``"2.5"``; without them koila makes up
-    calls that the operator takes. Each call runs with every number of samples in
-    ``batches``, and also with a tensor that is transposed in memory, and with one that is
-    expanded; the backward pass with a gradient in rows, and with an expanded one. The
-    figures are those of the CPU, in bytes. KoilaError where nothing is registered.
-    """
-    rules = find_rules(op)
-    calls = [parse_inputs(rules, inputs)] if inputs else find_calls(rules)
+def check_registered(rules: OperatorRules, inputs: Sequence[str]) -> OperatorCheck:
+    """As ``koila.check_op``. Each call runs with 1, 2, 3 and 7 samples, and also with a
+    tensor that is transposed in memory, and with one that is expanded; the backward pass
+    with a gradient in rows, and with an expanded one."""
+    calls = [parse_inputs(rules.operator, inputs)] if inputs else find_calls(rules)
     calls += [other for call in calls for other in call.vary() if _takes(rules, other)]
     made = OperatorCheck(rules.name, list(map(str, calls)))
     checks: dict[str, Callable[[_Run], Iterator[str | None]]] = {
@@ -112,8 +46,9 @@ def check_op(
             finding.note = "not registered: not known to koila"
             continue
         for call in calls:
-            for samples in batches if call.has_batch else (1,):
-                _hold(finding, check, _Run(rules, call, samples))
+            for samples in _BATCHES if call.has_batch else (1,):
+                run = _Run(rules, call, samples)
+                finding.hold(check(run), run)
     return made
 
 
@@ -123,26 +58,6 @@ def _takes(rules: OperatorRules, call: Call) -> bool:
     except Exception:
         return False
     return True
-
-
-def _hold(finding: Finding, check: Callable[[_Run], Iterator[str | None]], run: _Run) -> None:
-    try:
-        for problem in check(run):
-            if problem is None:
-                finding.runs += 1
-            elif finding.problem is None:
-                finding.problem = f"{problem}, of ({run})"
-    except _Unanswered as unanswered:
-        finding.note = str(unanswered)
-    except KoilaError:
-        raise
-    except Exception as error:
-        if finding.problem is None:
-            finding.problem = f"raises {type(error).__name__}: {error}, of ({run})"
-
-
-class _Unanswered(Exception):
-    """There is nothing to compare."""
 
 
 class _Run:
@@ -199,7 +114,7 @@ def _check_shape(run: _Run) -> Iterator[str | None]:
     except NotImplementedError as error:
         if run.rules.shape is not None:
             raise
-        raise _Unanswered(
+        raise Unanswered(
             "not registered, and the operator has no fake kernel: not known to koila"
         ) from error
     results = run.run()
@@ -208,22 +123,13 @@ def _check_shape(run: _Run) -> Iterator[str | None]:
         return
     for at, (tensor, result) in enumerate(zip(said, results, strict=True)):
         same = tensor.shape == result.shape and tensor.dtype == result.dtype
-        if same and _have_same_strides(tensor.stride(), result):
+        if same and have_strides(result, tensor.stride()):
             yield None
         else:
             yield (
                 f"says that result {at} is {_describe_tensor(tensor)}, "
                 f"and it is {_describe_tensor(result)}"
             )
-
-
-def _have_same_strides(said: Sequence[int], tensor: torch.Tensor) -> bool:
-    """But for dims of one element, in which nobody takes a step."""
-    return tensor.numel() == 0 or all(
-        stride == own
-        for stride, own, extent in zip(said, tensor.stride(), tensor.shape, strict=True)
-        if extent > 1
-    )
 
 
 def _check_storage(run: _Run) -> Iterator[str | None]:
@@ -257,7 +163,7 @@ def _check_batch(run: _Run) -> Iterator[str | None]:
         return
     dims = ask_batch(run.rules, values)
     if any(isinstance(dim, str) for dim in dims):
-        raise _Unanswered(
+        raise Unanswered(
             f"says that it mixes samples: {next(d for d in dims if isinstance(d, str))}"
         )
     whole = run.run()
@@ -315,15 +221,10 @@ def _check_forward(run: _Run) -> Iterator[str | None]:
         if said == found
         else (
             f"says that {said} bytes are held at the worst moment, results among them, "
-            f"and {found} are (blocks: says {_show(trace.get_events())}; "
-            f"there are {_show(events)})"
+            f"and {found} are (blocks: says {show_events(trace.get_events())}; "
+            f"there are {show_events(events)})"
         )
     )
-
-
-def _show(events: Sequence[AllocatorEvent]) -> str:
-    """``+0:256 -0:256``: block 0, of 256 bytes, comes and goes."""
-    return " ".join(map(str, events)) or "none"
 
 
 def _check_saved(run: _Run) -> Iterator[str | None]:
@@ -331,10 +232,10 @@ def _check_saved(run: _Run) -> Iterator[str | None]:
     if any(isinstance(leaf, torch.Tensor) and 0 in leaf.stride() for leaf in leaves):
         return  # a copy of it, which the graph may keep alone, is not expanded
     if not any(isinstance(leaf, torch.Tensor) and leaf.requires_grad for leaf in leaves):
-        raise _Unanswered("no argument has a gradient")
+        raise Unanswered("no argument has a gradient")
     results = run.record(leaves)
     if not any(result.requires_grad for result in results):
-        raise _Unanswered("autograd records nothing of it")
+        raise Unanswered("autograd records nothing of it")
     answer = ask_saved(run.rules, run.describe(leaves), run.describe(results))
     kept = [leaves[at] for at in answer["arguments"]] + [results[at] for at in answer["results"]]
     storages = {t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in kept}
@@ -368,7 +269,7 @@ def _check_gradients(
     leaves = run.make_leaves()
     results = run.record(leaves)
     if not any(result.requires_grad for result in results):
-        raise _Unanswered("autograd records nothing of it")
+        raise Unanswered("autograd records nothing of it")
     arrived = [make(r.detach()) if r.requires_grad else None for r in results]
     wanted = [isinstance(leaf, torch.Tensor) and leaf.requires_grad for leaf in leaves]
     described = [None if g is None else run.describe([g])[0] for g in arrived]
@@ -427,7 +328,7 @@ def _describe_answer(
     if gradient is None:
         return told, False
     fits = tensor is None or (
-        tensor["dims"] == list(gradient.shape) and _have_same_strides(tensor["strides"], gradient)
+        tensor["dims"] == list(gradient.shape) and have_strides(gradient, tensor["strides"])
     )
     return told, fits and _find_shared(gradient, arrived) == at
 
