@@ -184,6 +184,16 @@ def test_given_inputs():
     assert {finding.kind: finding.runs for finding in found.findings}["shape"] >= 4
 
 
+def test_operands_that_are_cast_and_expanded():
+    """Casts of indices go from the last one on; the gradient of a tensor that is expanded
+    to more dims has the strides of these."""
+    index = "[int32[3]{0:4}, int32[3]{0:5}]"
+    assert koila.check_op("aten::index.Tensor", "float32[4,5]", index, threads=1).agrees
+    inputs = "float32[4,5]", "float32[3,4,5]", "-3"
+    found = koila.check_op("aten::cosine_similarity", *inputs, threads=1)
+    assert found.agrees, str(found)
+
+
 @pytest.mark.parametrize(
     "op, inputs, options, text",
     [

@@ -131,6 +131,7 @@ def _check_rules(cases: Sequence[Case], make: MakeCase | None, name: str) -> lis
             "it does not know"
         )
     findings = [Finding("shape"), Finding("storage"), Finding("batch")]
+    findings[2].note = "no tensor has the batch in it"
     for index, case in enumerate(cases):
         if index in refused:
             findings[0].hold(iter([f"refuses the call ({refused[index]})"]), case)

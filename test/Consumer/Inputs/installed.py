@@ -17,6 +17,14 @@ assert pathlib.Path(koila.__file__).resolve().is_relative_to(prefix), koila.__fi
 print("peak", koila.analyze(torch.nn.Linear(8, 8), "float32[B,8]", batch=4).peak)
 for line in pathlib.Path("/proc/self/maps").read_text().splitlines():
     assert "libKoila" not in line or str(prefix) in line, line
+checked = subprocess.run(
+    [sys.executable, "-m", "koila", "check-op", "aten::relu", "--calls", "4"],
+    cwd=prefix,
+    capture_output=True,
+    text=True,
+    env={**os.environ, "PYTHONPATH": str(packages)},
+)
+print("check-op:", checked.returncode, checked.stdout, checked.stderr)
 file = prefix / "linear.pt"
 torch.jit.script(torch.nn.Linear(8, 8)).save(file)
 done = subprocess.run(
