@@ -164,14 +164,19 @@ class AllocatorEvent(NamedTuple):
         return f"{'-' if self.is_free else '+'}{self.block}:{self.bytes}"
 
 
-def record_events(call: Callable[[], T]) -> tuple[T, list[AllocatorEvent]]:
+def record_events(
+    call: Callable[[], T], of_all_threads: bool | None = None
+) -> tuple[T, list[AllocatorEvent]]:
     """What ``call`` returns, and what the CPU allocator handed out and took back of it, in
-    order: in all threads that PyTorch starts for it, or beside other threads of Python in
-    this one alone. Blocks that were there before are left out."""
+    order. Blocks that were there before are left out. ``of_all_threads``: also what other
+    threads do meanwhile; None: if they are those that PyTorch starts for it, since there
+    are no other threads of Python."""
     from koila import _C
 
     _C.count_cpu_memory([])
-    _C.start_event_log(of_all_threads=threading.active_count() == 1)
+    if of_all_threads is None:
+        of_all_threads = threading.active_count() == 1
+    _C.start_event_log(of_all_threads)
     try:
         result = call()
     finally:

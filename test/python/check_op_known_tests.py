@@ -33,10 +33,13 @@ CALLS = 8
 def test_models_agree(op):
     found = koila.check_op(op, calls=CALLS, threads=1)
     assert found.agrees, str(found)
-    runs = {finding.kind: finding.runs for finding in found.findings}
-    assert list(runs) == ["shape", "storage", "batch", "forward", "saved", "backward"]
-    # Three of four kinds at least are no empty words.
-    assert runs["shape"] >= CALLS and runs["forward"] >= 3 and runs["saved"] >= 3, runs
+    findings = {finding.kind: finding for finding in found.findings}
+    assert list(findings) == ["shape", "storage", "batch", "forward", "saved", "backward"]
+    assert findings["shape"].runs >= CALLS
+    for kind in ("forward", "saved"):
+        # Of convolutions some processors have bounds alone.
+        is_bound = any("gives a bound: the convolution" in text for text in findings[kind].others)
+        assert findings[kind].runs >= 3 or is_bound, str(found)
 
 
 def test_threads_are_those_that_are_asked_for():
@@ -229,6 +232,19 @@ def test_an_operator_without_rules():
         koila.check_op("rulesof_known::doubled", "float32[B,4]")
     with pytest.raises(koila.KoilaError, match=r"draws no calls of .* told by koila.register"):
         koila.check_op("rulesof_known::doubled")
+
+
+def test_a_call_that_is_carried_through_is_a_problem(monkeypatch):
+    original = known.ask_facts
+
+    def ask_facts(cases):
+        facts, refused = original(cases)
+        facts[1] = {"op": "koila.torch_op"}
+        return facts, refused
+
+    monkeypatch.setattr(known, "ask_facts", ask_facts)
+    found = koila.check_op("aten::relu", "float32[B,3,4]")
+    assert "carries the call through without a rule, of (p0 = " in found.findings[0].problem
 
 
 def test_a_call_that_koila_refuses_is_a_problem(monkeypatch):

@@ -125,7 +125,8 @@ def _check_meant(operator: torch._ops.OpOverload, case: Case) -> None:
 
 def _check_rules(cases: Sequence[Case], make: MakeCase | None, name: str) -> list[Finding]:
     facts, refused = ask_facts(cases)
-    if facts and all(fact.get("op") in (None, "koila.torch_op") for fact in facts.values()):
+    unknown = {i for i, fact in facts.items() if fact.get("op") in (None, "koila.torch_op")}
+    if unknown and len(unknown) == len(cases):
         raise KoilaError(
             f"koila has no models of '{name}': koila.register takes rules of operators that "
             "it does not know"
@@ -135,6 +136,9 @@ def _check_rules(cases: Sequence[Case], make: MakeCase | None, name: str) -> lis
     for index, case in enumerate(cases):
         if index in refused:
             findings[0].hold(iter([f"refuses the call ({refused[index]})"]), case)
+            continue
+        if index in unknown:
+            findings[0].hold(iter(["carries the call through without a rule"]), case)
             continue
         fact = facts[index]
         fewest = 1 if getattr(make, "needs_elements", False) else 0

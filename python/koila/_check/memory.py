@@ -59,7 +59,7 @@ def _compare_call(said: Prediction, run: Run, grad: bool) -> Iterator[str | None
     with torch.set_grad_enabled(grad):
         try:
             call = script_call(run.case, run.samples, grad)
-            found, events = record_events(call)
+            found, events = record_events(call, of_all_threads=True)
         except ERRORS:
             return  # A call that is illegal with so many samples.
         del found, call
@@ -84,7 +84,7 @@ def _compare_step(run: Run, device: str) -> Iterator[str | None]:
             # From the second step on gradients are there before.
             step.run()
             step.run()
-            _, events = record_events(step.run)
+            _, events = record_events(step.run, of_all_threads=True)
         except ERRORS as error:
             first = next(iter(str(error).splitlines()), "")
             raise Unanswered(f"PyTorch refuses its backward pass: {first}") from None
