@@ -54,9 +54,11 @@ class Finding:
             return f"WRONG: {self.problem}"
         parts = [f"agrees with {_count(self.runs)}"] if self.runs else []
         shown = self.others.most_common(_MOST_REASONS)
-        parts += [f"{_count(count)}: {text}" if parts else text for text, count in shown]
+        parts += [
+            f"{_count(count)}: {text}" if parts or len(shown) > 1 else text for text, count in shown
+        ]
         if len(self.others) > len(shown):
-            parts.append(f"{len(self.others) - len(shown)} more reasons")
+            parts.append(f"and {_count(self.others.total() - sum(n for _, n in shown))} more")
         return "; ".join(parts) or self.note or "nothing to compare"
 
 
