@@ -9,6 +9,7 @@ PACKAGE = pathlib.Path(koila.__file__).parent
 # Each may import those before it: a compiled module hands calls that it has no
 # program for to koila.lazy.
 ROOMS = [
+    {"_generators"},
     {"_operators"},
     {"_capture"},
     {"_plan"},
@@ -16,6 +17,7 @@ ROOMS = [
     {"_report"},
     {"_lazy"},
     {"_compile"},
+    {"_check"},
 ]
 DOOR = "_compiler"
 # What is in C++ and no compiler: how much memory is free, and what is allocated.

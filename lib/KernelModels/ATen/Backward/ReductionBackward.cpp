@@ -268,7 +268,8 @@ static ConcreteTensor runVariance(BackwardRule &rule, BackwardReplay &steps,
   gradient = restoreDims(op, gradient, self);
   ConcreteTensor average{{}, self.elementType};
   auto dims = op->getAttrOfType<DenseI64ArrayAttr>("dim");
-  if (dims && !dims.empty()) {
+  // A number has dim 0 and -1, too.
+  if (dims && !dims.empty() && !self.dims.empty()) {
     average.dims = self.dims;
     for (int64_t dim : dims.asArrayRef())
       average.dims[dim < 0 ? dim + self.dims.size() : dim] = 1;
