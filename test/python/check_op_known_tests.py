@@ -195,6 +195,9 @@ def test_operands_that_are_cast_and_expanded():
     inputs = "float32[4,5]", "float32[3,4,5]", "-3"
     found = koila.check_op("aten::cosine_similarity", *inputs, threads=1)
     assert found.agrees, str(found)
+    # Of a number, too, which has dim -1.
+    found = koila.check_op("aten::var_mean.correction", threads=1)
+    assert found.agrees and any("var_mean(x0, [-1]" in call for call in found.calls), str(found)
 
 
 @pytest.mark.parametrize(
