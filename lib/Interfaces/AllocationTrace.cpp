@@ -61,7 +61,12 @@ void AllocationTrace::free(int64_t bytes) {
         free(Block(index));
     return;
   }
-  add({Event::Kind::FreeOutside, Block(), bytes});
+  freeOutside(bytes);
+}
+
+void AllocationTrace::freeOutside(int64_t bytes) {
+  if (bytes != 0)
+    add({Event::Kind::FreeOutside, Block(), bytes});
 }
 
 void AllocationTrace::freeAll() {

@@ -28,6 +28,10 @@ class Counter:
             self.library.koilaCounterStop(ctypes.byref(peak), ctypes.byref(live))
         return peak.value, live.value, found
 
+    def count_events(self):
+        """How many events record() has seen so far."""
+        return self.library.koilaCounterGetEvents(None, 0)
+
     def record(self, function, arguments=()):
         """What the allocator did, as tuples of whether it took a block back, the number of
         the block in the order of allocations, and bytes; and what the function gives."""
@@ -35,7 +39,7 @@ class Counter:
         self.library.koilaCounterStartEvents()
         try:
             found = function(*arguments)
-            size = self.library.koilaCounterGetEvents(None, 0)
+            size = self.count_events()
             kept = (Event * size)()
             self.library.koilaCounterGetEvents(kept, size)
         finally:

@@ -13,7 +13,8 @@ operators that PyTorch composes of others, which need a rule in ODS.
 
 A line is a schema's name, the number of its tensor arguments, and what is
 saved: `1` the tensor argument 1, counted from 0; `1<0` that argument if
-argument 0 wants a gradient; `r0` result 0; `-` that no gradient passes.
+argument 0 wants a gradient; `r0` result 0; `-` that no gradient passes. They are in
+the order in which a node lets go of them.
 """
 
 import argparse
@@ -114,18 +115,22 @@ def describe(function, info):
     ]
     # A twin that writes its first argument returns it.
     results = ["result" if name == "self" and len(results) == 1 else name for name in results]
+    # Arguments by their names, then results: so release_variables() frees them.
     saved = set()
     for derivative in info.derivatives:
         for attribute in derivative.saved_inputs:
-            if attribute.nctype.name not in names:
+            name = attribute.nctype.name
+            if name not in names:
                 continue
-            index = names.index(attribute.nctype.name)
             condition = get_condition(info, function, attribute, arguments)
-            saved.add(f"{index}" if condition is None else f"{index}<{names.index(condition)}")
+            what = f"{names.index(name)}"
+            what += "" if condition is None else f"<{names.index(condition)}"
+            saved.add((False, name, what))
         for attribute in derivative.saved_outputs:
-            if attribute.nctype.name in results:
-                saved.add(f"r{results.index(attribute.nctype.name)}")
-    return len(names), " ".join(sorted(saved))
+            name = attribute.nctype.name
+            if name in results:
+                saved.add((True, name, f"r{results.index(name)}"))
+    return len(names), " ".join(what for *_, what in sorted(saved))
 
 
 def make_table(schemas):

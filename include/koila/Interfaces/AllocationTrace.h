@@ -58,6 +58,8 @@ public:
   /// Frees the block of these bytes that was allocated last; several that were
   /// allocated last if they add up; else bytes from outside of the trace.
   void free(int64_t bytes);
+  /// A block of these bytes goes that was there before the trace.
+  void freeOutside(int64_t bytes);
   /// What is left goes, the last block first.
   void freeAll();
   /// A block that is gone before the next event.

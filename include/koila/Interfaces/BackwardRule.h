@@ -52,12 +52,14 @@ public:
     /// The bytes of a new tensor where its storage has others than it has
     /// elements: more, or fewer where it is expanded.
     int64_t storageBytes = 0;
+    /// The block of a new tensor in the trace, if that is known.
+    AllocationTrace::Block block = {};
   };
   /// A new tensor, or a view of a new tensor.
   void setNew(unsigned operand, ConcreteTensor tensor, bool isViewed = false,
-              int64_t storageBytes = 0) {
+              int64_t storageBytes = 0, AllocationTrace::Block block = {}) {
     outputs.push_back({operand, std::move(tensor), std::nullopt, false,
-                       isViewed, storageBytes});
+                       isViewed, storageBytes, block});
   }
   /// The tensor that arrives for result `of`.
   void forwardGrad(unsigned operand, unsigned of = 0) {
@@ -120,7 +122,7 @@ public:
   void setAdded(unsigned index) { added.push_back(index); }
 
   /// What the backward pass allocates. Of the blocks that are left the new
-  /// gradients have those of their bytes, in order.
+  /// gradients have theirs, or where that is not said those of their bytes.
   void setTrace(AllocationTrace steps) {
     trace = std::move(steps);
     peak = trace.getPeak();

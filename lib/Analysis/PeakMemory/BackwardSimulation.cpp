@@ -321,6 +321,8 @@ PeakMemoryAnalysis::Impl::BackwardSimulation::makeOutputs(
     if (!output.of) {
       Gradient made =
           make(output.tensor, op, output.operand, output.storageBytes);
+      if (run.log && !output.block.isEmpty())
+        run.log->place(bytes[tensors[made.tensor].bytes].entry, output.block);
       if (output.isViewed) {
         Gradient seen = view(made, output.tensor);
         drop(made, op);

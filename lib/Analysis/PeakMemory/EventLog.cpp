@@ -97,16 +97,23 @@ void EventLog::move(const Storage *from, const Storage *to) {
 SmallVector<const Storage *>
 EventLog::placeResults(const AllocationTrace &trace) {
   SmallVector<const Storage *> owners(trace.getNumBlocks());
+  for (Waiting &result : waiting)
+    if (AllocationTrace::Block block = result.block;
+        !block.isEmpty() && trace.isLeft(block) &&
+        trace.getBytes(block) == result.bytes && !owners[block.getIndex()]) {
+      owners[block.getIndex()] = result.entry;
+      result.isPlaced = true;
+    }
   // Temporaries come before results of the same size.
   for (Waiting &result : llvm::reverse(waiting))
-    for (size_t index = trace.getNumBlocks(); index-- > 0;) {
+    for (size_t index = trace.getNumBlocks();
+         !result.isPlaced && index-- > 0;) {
       AllocationTrace::Block block(index);
       if (!owners[index] && trace.isLeft(block) &&
           trace.isKept(block) == result.isKept &&
           trace.getBytes(block) == result.bytes) {
         owners[index] = result.entry;
         result.isPlaced = true;
-        break;
       }
     }
   // What is kept for the gradient may be several blocks.
@@ -131,18 +138,37 @@ EventLog::placeResults(const AllocationTrace &trace) {
 const Storage *EventLog::findOutside(int64_t bytes,
                                      ArrayRef<const Storage *> outside) const {
   for (const Storage *entry : outside)
-    if (auto found = blocks.find(entry); found != blocks.end() &&
-                                         found->second.size() == 1 &&
-                                         found->second.front().bytes == bytes)
+    if (auto found = blocks.find(entry);
+        found != blocks.end() &&
+        llvm::any_of(found->second, [&](const Block &block) {
+          return block.bytes == bytes;
+        }))
       return entry;
   return nullptr;
 }
 
+void EventLog::freeOutside(int64_t bytes, ArrayRef<const Storage *> outside) {
+  Blocks &own = blocks[findOutside(bytes, outside)];
+  auto *gone = llvm::find_if(
+      own, [&](const Block &block) { return block.bytes == bytes; });
+  free(*gone);
+  own.erase(gone);
+}
+
 bool EventLog::write(const AllocationTrace &trace, int64_t most, bool isExact,
                      ArrayRef<const Storage *> outside) {
-  for (const AllocationTrace::Event &event : trace.getEvents())
-    if (event.kind == Kind::FreeOutside && !findOutside(event.bytes, outside))
+  SmallVector<int64_t> there;
+  for (const Storage *entry : outside)
+    for (const Block &block : blocks.lookup(entry))
+      there.push_back(block.bytes);
+  for (const AllocationTrace::Event &event : trace.getEvents()) {
+    if (event.kind != Kind::FreeOutside)
+      continue;
+    auto *found = llvm::find(there, event.bytes);
+    if (found == there.end())
       return false;
+    there.erase(found);
+  }
   SmallVector<const Storage *> owners = placeResults(trace);
   // A trace that needs more than the figure is not that of the figure.
   __int128 needed = trace.getPeak();
@@ -175,7 +201,7 @@ bool EventLog::write(const AllocationTrace &trace, int64_t most, bool isExact,
       lump(event.bytes);
       break;
     case Kind::FreeOutside:
-      release(findOutside(event.bytes, outside));
+      freeOutside(event.bytes, outside);
       break;
     }
   for (size_t index = trace.getNumBlocks(); index-- > 0;)

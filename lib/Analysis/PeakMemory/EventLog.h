@@ -48,6 +48,11 @@ public:
   void finishKernel(const AllocationTrace &trace, int64_t most, bool isExact,
                     llvm::ArrayRef<const Storage *> outside = {});
   bool isInKernel() const { return isWaiting; }
+  /// `entry`, which has just grown, is this block of the kernel's trace.
+  void place(const Storage *entry, AllocationTrace::Block block) {
+    if (!waiting.empty() && waiting.back().entry == entry)
+      waiting.back().block = block;
+  }
   /// `entry` has `bytes` more, which the kernel keeps for the gradient.
   void keep(const Storage *entry, int64_t bytes) {
     waiting.push_back({entry, bytes, /*isKept=*/true});
@@ -80,6 +85,8 @@ private:
     const Storage *entry;
     int64_t bytes;
     bool isKept = false, isPlaced = false;
+    /// Which one of the trace it is, if that is known.
+    AllocationTrace::Block block = {};
   };
   using Blocks = llvm::SmallVector<Block, 1>;
 
@@ -87,9 +94,11 @@ private:
   void free(const Block &block);
   /// Which storage each block is of that `trace` leaves.
   llvm::SmallVector<const Storage *> placeResults(const AllocationTrace &trace);
-  /// The storage of `outside` that has one block of `bytes`; null if none has.
+  /// The storage of `outside` that has a block of `bytes`; null if none has.
   const Storage *findOutside(int64_t bytes,
                              llvm::ArrayRef<const Storage *> outside) const;
+  /// That block goes.
+  void freeOutside(int64_t bytes, llvm::ArrayRef<const Storage *> outside);
   /// False, and nothing is written, where the trace does not fit the figure.
   bool write(const AllocationTrace &trace, int64_t most, bool isExact,
              llvm::ArrayRef<const Storage *> outside);

@@ -324,7 +324,7 @@ static void describeStftBackward(BackwardRule &rule, OpT op, bool center) {
   transformComplex(steps, spectra, {last});
   if (isHalf)
     trace.free(whole);
-  trace.free(rule.getReleasableBytes());
+  trace.freeOutside(rule.getReleasableBytes());
   int64_t arrived = whole;
   if (hasWindow) {
     int64_t filled = width < points ? points * real : 0;

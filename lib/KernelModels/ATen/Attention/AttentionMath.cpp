@@ -439,7 +439,7 @@ void attention::describeMathBackward(BackwardRule &rule,
     else if (math->isWide || math->isGrouped)
       steps.AllocationTrace::free(math->value);
     else
-      steps.AllocationTrace::free(rule.getSavedBytes(kValue));
+      steps.freeOutside(rule.getSavedBytes(kValue));
     // What was dropped, then the noise, by which the gradient is multiplied.
     if (op.draws()) {
       if (steps.wants(kValue))

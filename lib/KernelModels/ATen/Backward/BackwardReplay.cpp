@@ -127,9 +127,16 @@ ConcreteTensor BackwardReplay::read(unsigned operand) {
   return getGradient();
 }
 
-ConcreteTensor BackwardReplay::compute(Tensors operands, Number number,
-                                       Result kind) {
-  ConcreteTensor result = OpReplay::compute(operands, kind, number);
+/// A tensor that was made with other strides.
+static MadeTensor layOut(MadeTensor tensor,
+                         std::optional<SmallVector<int64_t>> strides) {
+  AllocationTrace::Block block = tensor.block;
+  return {withStrides(std::move(tensor), std::move(strides)), block};
+}
+
+MadeTensor BackwardReplay::compute(Tensors operands, Number number,
+                                   Result kind) {
+  MadeTensor result = OpReplay::compute(operands, kind, number);
   if (llvm::all_of(operands, [&](const ConcreteTensor &operand) {
         return operand.contiguous && operand.dims == result.dims;
       }))
@@ -137,42 +144,76 @@ ConcreteTensor BackwardReplay::compute(Tensors operands, Number number,
   auto strides = computeElementwiseStrides(
       llvm::map_to_vector(operands, toInfo),
       toExprs(result.dims, result.elementType.getContext()));
-  return withStrides(std::move(result), toNumbers(strides));
+  return layOut(std::move(result), toNumbers(strides));
 }
 
-ConcreteTensor BackwardReplay::mask(const ConcreteTensor &mask,
-                                    const ConcreteTensor &gradient) {
-  ConcreteTensor result = select(mask, gradient, gradient);
+MadeTensor BackwardReplay::mask(const ConcreteTensor &mask,
+                                const ConcreteTensor &gradient) {
+  MadeTensor result = select(mask, gradient, gradient);
   // The mask is the first operand of the iterator (where_self in
   // native/TensorCompare.cpp).
   auto strides = computeElementwiseStrides(
       {toInfo(mask), toInfo(gradient)},
       toExprs(result.dims, result.elementType.getContext()));
-  return withStrides(std::move(result), toNumbers(strides));
+  return layOut(std::move(result), toNumbers(strides));
 }
 
-ConcreteTensor BackwardReplay::makeNumber(const ConcreteTensor &like) {
+MadeTensor BackwardReplay::makeNumber(const ConcreteTensor &like) {
   return allocate({{}, like.elementType});
 }
 
-ConcreteTensor BackwardReplay::makeLike(const ConcreteTensor &tensor) {
+MadeTensor BackwardReplay::makeLike(const ConcreteTensor &tensor) {
   auto strides = toNumbers(computePreservedStrides(toInfo(tensor)));
-  return withStrides(allocate(tensor), strides);
+  return layOut(allocate(tensor), strides);
+}
+
+AllocationTrace::Block BackwardReplay::findLast(int64_t bytes) const {
+  for (size_t index = getNumBlocks(); index-- > 0;)
+    if (Block block(index); isLeft(block) && getBytes(block) == bytes &&
+                            !llvm::is_contained(given, block))
+      return block;
+  return {};
+}
+
+void BackwardReplay::free(int64_t bytes) {
+  Block block = findLast(bytes);
+  block.isEmpty() ? AllocationTrace::free(bytes) : AllocationTrace::free(block);
+}
+
+void BackwardReplay::free(ArrayRef<MadeTensor> tensors) {
+  for (const MadeTensor &tensor : llvm::reverse(tensors))
+    free(tensor);
+}
+
+void BackwardReplay::free(Tensors tensors) {
+  for (const ConcreteTensor &tensor : llvm::reverse(tensors))
+    free(tensor);
+}
+
+void BackwardReplay::give(unsigned operand, MadeTensor tensor, bool isViewed) {
+  given.push_back(tensor.block);
+  rule.setNew(operand, tensor, isViewed, /*storageBytes=*/0, tensor.block);
+}
+
+void BackwardReplay::give(unsigned operand, ConcreteTensor tensor,
+                          bool isViewed) {
+  Block block = findLast(tensor.numBytes());
+  give(operand, {std::move(tensor), block}, isViewed);
 }
 
 void BackwardReplay::giveScattered(unsigned operand) {
   ConcreteTensor zeros = read(operand);
   giveContiguous(operand);
   if (isHalf(zeros.elementType))
-    allocateTemporary(
+    allocateBriefly(
         getCastBytes(zeros, Float32Type::get(zeros.elementType.getContext())));
 }
 
-ConcreteTensor BackwardReplay::contiguous(const ConcreteTensor &tensor) {
+MadeTensor BackwardReplay::contiguous(const ConcreteTensor &tensor) {
   if (tensor.contiguous)
-    return tensor;
-  ConcreteTensor rows = allocate(tensor);
-  allocateTemporary(getBlockBytes(tensor));
+    return {tensor, Block()};
+  MadeTensor rows = allocate(tensor);
+  allocateBriefly(getBlockBytes(tensor));
   return rows;
 }
 

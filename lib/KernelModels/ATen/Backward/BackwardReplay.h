@@ -47,29 +47,46 @@ public:
   ConcreteTensor read(unsigned operand);
 
   /// A new tensor, elementwise from operands that broadcast.
-  ConcreteTensor compute(Tensors operands, Number number = Number::None,
-                         Result kind = Result::Common);
+  MadeTensor compute(Tensors operands, Number number = Number::None,
+                     Result kind = Result::Common);
   /// where(mask, gradient, 0), of a tensor for the number.
-  ConcreteTensor mask(const ConcreteTensor &mask,
-                      const ConcreteTensor &gradient);
+  MadeTensor mask(const ConcreteTensor &mask, const ConcreteTensor &gradient);
   /// A number as a 0-dim tensor of the type of `like`.
-  ConcreteTensor makeNumber(const ConcreteTensor &like);
+  MadeTensor makeNumber(const ConcreteTensor &like);
   /// Tensor::empty_like or clone(): dense strides stay.
-  ConcreteTensor makeLike(const ConcreteTensor &tensor);
+  MadeTensor makeLike(const ConcreteTensor &tensor);
   /// Tensor::contiguous().
-  ConcreteTensor contiguous(const ConcreteTensor &tensor);
+  MadeTensor contiguous(const ConcreteTensor &tensor);
   /// Frees what `contiguous` made of `tensor`.
   void freeContiguous(const ConcreteTensor &tensor) {
-    AllocationTrace::free(getCopyBytes(tensor));
+    free(getCopyBytes(tensor));
+  }
+
+  /// The last block of these bytes that was not given; one from outside if
+  /// there is none.
+  void free(int64_t bytes);
+  void free(const MadeTensor &tensor) { OpReplay::free(tensor); }
+  void free(const ConcreteTensor &tensor) { free(tensor.numBytes()); }
+  /// What ends with a statement or a scope: C++ destroys the last first.
+  void free(llvm::ArrayRef<MadeTensor> tensors);
+  void free(std::initializer_list<MadeTensor> tensors) {
+    free(llvm::ArrayRef<MadeTensor>(tensors));
+  }
+  void free(Tensors tensors);
+  /// `bytes` for a moment, which may be several blocks.
+  void allocateTemporary(int64_t bytes) { lump(bytes); }
+  /// One block of `bytes` for a moment.
+  void allocateBriefly(int64_t bytes) {
+    AllocationTrace::allocateTemporary(bytes);
   }
   /// Tensor::reshape(); sets `isCopy` where the strides allow no view.
   ConcreteTensor reshape(const ConcreteTensor &tensor,
                          llvm::ArrayRef<int64_t> dims, bool &isCopy);
 
   /// What is left and is the gradient of an operand.
-  void give(unsigned operand, ConcreteTensor tensor, bool isViewed = false) {
-    rule.setNew(operand, std::move(tensor), isViewed);
-  }
+  void give(unsigned operand, MadeTensor tensor, bool isViewed = false);
+  /// The same, of the last block that is as large.
+  void give(unsigned operand, ConcreteTensor tensor, bool isViewed = false);
   /// A gradient of an operand of this shape, contiguous.
   void giveContiguous(unsigned operand) {
     give(operand, allocate(read(operand)));
@@ -80,7 +97,11 @@ public:
   void finish() { rule.setTrace(*this); }
 
 private:
+  /// The last block of these bytes that is there and was not given.
+  Block findLast(int64_t bytes) const;
+
   BackwardRule &rule;
+  llvm::SmallVector<Block, 2> given;
 };
 
 } // namespace koila::kernels

@@ -60,12 +60,12 @@ static void runPolar(const Formula &of) {
   if (!result)
     return koila::detail::describeUnknownBackward(of.rule);
   // Both are made, whatever is asked for.
-  SmallVector<ConcreteTensor> unasked;
+  SmallVector<MadeTensor> unasked;
   for (unsigned operand : {0u, 1u}) {
-    ConcreteTensor factor =
+    MadeTensor factor =
         of.steps.compute(*result, operand == 0 ? Number::None : Number::Float);
-    ConcreteTensor copy = of.steps.makeLike(of.gradient);
-    ConcreteTensor made = of.steps.compute({copy, factor});
+    MadeTensor copy = of.steps.makeLike(of.gradient);
+    MadeTensor made = of.steps.compute({copy, factor});
     of.steps.free(copy);
     if (of.steps.wants(operand))
       giveReal(of, operand, made);
@@ -98,10 +98,10 @@ static void runQuotient(const Formula &of) {
     return giveReal(of, 0,
                     of.steps.compute(of.gradient, of.getNumber("other")));
   if (of.steps.wants(1)) {
-    ConcreteTensor negated = of.steps.compute(of.gradient);
-    ConcreteTensor quotient = of.steps.compute({of.self(), of.other()});
-    ConcreteTensor again = of.steps.compute({quotient, of.other()});
-    ConcreteTensor copy = of.steps.makeLike(again);
+    MadeTensor negated = of.steps.compute(of.gradient);
+    MadeTensor quotient = of.steps.compute({of.self(), of.other()});
+    MadeTensor again = of.steps.compute({quotient, of.other()});
+    MadeTensor copy = of.steps.makeLike(again);
     giveReal(of, 1, of.steps.compute({negated, copy}));
     of.steps.free({negated, quotient, again, copy});
   }

@@ -45,8 +45,8 @@ struct Call {
   /// The node of a product or quotient with a number, the first that is run:
   /// the gradient that arrived is dropped.
   ConcreteTensor scale(Number number) {
-    ConcreteTensor scaled = steps.compute(steps.getGradient(), number);
-    steps.AllocationTrace::free(rule.getReleasableBytes());
+    MadeTensor scaled = steps.compute(steps.getGradient(), number);
+    steps.freeOutside(rule.getReleasableBytes());
     return scaled;
   }
   /// The node of an operand that ends.
@@ -75,12 +75,12 @@ static constexpr int64_t kMean = 1;
 /// The gradients of the chosen logarithms. What that node keeps is gone after
 /// it: the total weight of the targets, and targets and weights that were made
 /// for it.
-static ConcreteTensor choose(Call &of, int64_t arrived) {
-  ConcreteTensor chosen = of.steps.allocate(of.self);
-  int64_t totalWeight = getElementBytes(of.self.elementType);
-  of.steps.AllocationTrace::free(totalWeight + arrived +
-                                 of.rule.getSavedBytes(1) +
-                                 of.rule.getSavedBytes(2));
+static MadeTensor choose(Call &of, llvm::function_ref<void()> freeArrived) {
+  MadeTensor chosen = of.steps.allocate(of.self);
+  freeArrived();
+  for (unsigned operand : {1u, 2u})
+    of.steps.freeOutside(of.rule.getSavedBytes(operand));
+  of.steps.freeOutside(getElementBytes(of.self.elementType));
   return chosen;
 }
 
@@ -99,7 +99,7 @@ static ConcreteTensor spreadSmooth(Call &of, ConcreteTensor gradient,
     steps.free(count);
   }
   // A copy in rows, for the samples that are ignored, and their mask.
-  ConcreteTensor filled = steps.allocate({of.target.dims, type});
+  MadeTensor filled = steps.allocate({of.target.dims, type});
   steps.free(gradient);
   steps.free({of.target.dims, IntegerType::get(type.getContext(), 1)});
   ConcreteTensor negated = of.replace(filled, steps.compute(filled));
@@ -115,16 +115,16 @@ static ConcreteTensor spreadSmooth(Call &of, ConcreteTensor gradient,
 
 static void describeSmooth(Call &of) {
   BackwardReplay &steps = of.steps;
-  ConcreteTensor others = steps.compute(steps.getGradient(), Number::Float);
+  MadeTensor others = steps.compute(steps.getGradient(), Number::Float);
   int64_t held = 0;
   ConcreteTensor spread = spreadSmooth(of, of.scale(Number::Float), held);
-  ConcreteTensor chosen = choose(of, others.numBytes());
+  MadeTensor chosen = choose(of, [&] { steps.free(others); });
   // The engine adds in place what is a tensor of its own.
   if (isDense(spread) && of.weight) {
     steps.free(chosen);
     return of.finish(spread);
   }
-  ConcreteTensor sum = steps.compute({spread, chosen});
+  MadeTensor sum = steps.compute({spread, chosen});
   steps.AllocationTrace::free(held);
   steps.free(chosen);
   of.finish(sum);
@@ -167,7 +167,8 @@ void loss::describeCrossEntropyBackward(BackwardRule &rule) {
   bool isSmooth = op.getLabelSmoothing().convertToDouble() != 0;
   bool hasProbabilities = of.self.dims == of.target.dims;
   if (!isSmooth && !hasProbabilities)
-    return of.finish(choose(of, rule.getReleasableBytes()));
+    return of.finish(choose(
+        of, [&] { of.steps.freeOutside(rule.getReleasableBytes()); }));
   if (!of.self.contiguous || of.self.numElements() == 0 ||
       (of.weight && of.weight->elementType != of.self.elementType) ||
       (hasProbabilities && of.target.elementType != of.self.elementType))

@@ -18,11 +18,11 @@ using Number = OpReplay::Number;
 using Result = OpReplay::Result;
 
 /// f(tensor.flip(dim), dim).flip(dim), in rows.
-static ConcreteTensor runFlipped(BackwardReplay &steps,
-                                 const ConcreteTensor &tensor) {
-  ConcreteTensor turned = steps.allocate(tensor);
-  ConcreteTensor summed = steps.allocate(tensor);
-  ConcreteTensor made = steps.allocate(tensor);
+static MadeTensor runFlipped(BackwardReplay &steps,
+                             const ConcreteTensor &tensor) {
+  MadeTensor turned = steps.allocate(tensor);
+  MadeTensor summed = steps.allocate(tensor);
+  MadeTensor made = steps.allocate(tensor);
   steps.free({turned, summed});
   return made;
 }
@@ -32,14 +32,15 @@ static ConcreteTensor runFlipped(BackwardReplay &steps,
 static void runProductOfZeros(BackwardReplay &steps, const ConcreteTensor &self,
                               const ConcreteTensor &isZero, int64_t dim) {
   MLIRContext *context = self.elementType.getContext();
-  ConcreteTensor made = steps.allocate(self), count = isZero, row = self;
-  count.elementType = IntegerType::get(context, 64);
-  count = steps.allocate(count);
+  MadeTensor made = steps.allocate(self);
+  ConcreteTensor integers = isZero, row = self;
+  integers.elementType = IntegerType::get(context, 64);
+  MadeTensor count = steps.allocate(integers);
   steps.allocateTemporary(count.numBytes());
-  ConcreteTensor isSeen = steps.allocate(isZero);
-  ConcreteTensor isOther = steps.allocate(isZero);
-  ConcreteTensor filled = steps.allocate(self);
-  ConcreteTensor sums = runFlipped(steps, filled);
+  MadeTensor isSeen = steps.allocate(isZero);
+  MadeTensor isOther = steps.allocate(isZero);
+  MadeTensor filled = steps.allocate(self);
+  MadeTensor sums = runFlipped(steps, filled);
   steps.free({filled, isOther});
   steps.allocateTemporary(self.numBytes());
   row.dims[dim] = 1;
@@ -49,20 +50,20 @@ static void runProductOfZeros(BackwardReplay &steps, const ConcreteTensor &self,
   values = steps.allocate(values);
   place = steps.allocate(place);
   steps.free(values);
-  ConcreteTensor isFirst = steps.allocate(isZero);
+  MadeTensor isFirst = steps.allocate(isZero);
   isOther = steps.allocate(isZero);
   filled = steps.allocate(self);
-  ConcreteTensor products = steps.allocate(self);
+  MadeTensor products = steps.allocate(self);
   steps.free({filled, isOther});
-  ConcreteTensor isNotSeen =
+  MadeTensor isNotSeen =
       steps.compute(count, Number::Integer, Result::Bool);
-  ConcreteTensor masked = steps.allocate(self);
+  MadeTensor masked = steps.allocate(self);
   steps.free(isNotSeen);
-  ConcreteTensor before = steps.compute(place, Number::Integer);
-  ConcreteTensor taken = steps.allocate(row);
+  MadeTensor before = steps.compute(place, Number::Integer);
+  MadeTensor taken = steps.allocate(row);
   steps.free(steps.compute(place, Number::Integer, Result::Bool));
   steps.free(before);
-  ConcreteTensor sum = steps.allocate(row);
+  MadeTensor sum = steps.allocate(row);
   steps.free(masked);
   steps.allocateTemporary(self.numBytes());
   steps.free({sum, taken, products, isFirst, place, sums, isSeen, count, made});
@@ -77,14 +78,14 @@ static void runCumprod(BackwardRule &rule, BackwardReplay &steps, int64_t dim) {
     return koila::detail::describeUnknownBackward(rule);
   if (self.numElements() <= 1 || self.dims[dim] == 1)
     return rule.forwardGrad(0);
-  ConcreteTensor product = steps.compute({*result, steps.getGradient()});
-  ConcreteTensor isZero = steps.compute(self, Number::Integer, Result::Bool);
+  MadeTensor product = steps.compute({*result, steps.getGradient()});
+  MadeTensor isZero = steps.compute(self, Number::Integer, Result::Bool);
   ConcreteTensor isAny{{}, isZero.elementType};
   steps.allocate(isAny);
-  steps.allocateTemporary(getPartialBytes(rule, isZero, isAny));
+  steps.allocateBriefly(getPartialBytes(rule, isZero, isAny));
   steps.free(isAny);
-  ConcreteTensor sums = runFlipped(steps, product);
-  ConcreteTensor made = steps.compute({sums, self});
+  MadeTensor sums = runFlipped(steps, product);
+  MadeTensor made = steps.compute({sums, self});
   steps.free({sums, made});
   runProductOfZeros(steps, self, isZero, dim);
   steps.give(0, steps.allocate(made));
@@ -102,27 +103,27 @@ static void runLogcumsumexp(BackwardRule &rule, BackwardReplay &steps) {
     return koila::detail::describeUnknownBackward(rule);
   if (gradient.dims.empty() || gradient.numElements() == 0)
     return rule.forwardGrad(0);
-  ConcreteTensor least = steps.makeNumber(gradient);
-  ConcreteTensor size = steps.compute(gradient);
-  ConcreteTensor logs = steps.compute(size);
+  MadeTensor least = steps.makeNumber(gradient);
+  MadeTensor size = steps.compute(gradient);
+  MadeTensor logs = steps.compute(size);
   steps.free(size);
   auto choose = [&] {
-    ConcreteTensor isSigned =
+    MadeTensor isSigned =
         steps.compute(gradient, Number::Integer, Result::Bool);
-    ConcreteTensor chosen = steps.mask(isSigned, logs);
+    MadeTensor chosen = steps.mask(isSigned, logs);
     steps.free(isSigned);
     return chosen;
   };
-  ConcreteTensor positive = choose(), negative = choose();
+  MadeTensor positive = choose(), negative = choose();
   auto sum = [&](const ConcreteTensor &chosen) {
-    ConcreteTensor difference = steps.compute({chosen, *result});
-    ConcreteTensor flipped = runFlipped(steps, difference);
-    ConcreteTensor shifted = steps.compute({flipped, self});
-    ConcreteTensor power = steps.compute(shifted);
+    MadeTensor difference = steps.compute({chosen, *result});
+    MadeTensor flipped = runFlipped(steps, difference);
+    MadeTensor shifted = steps.compute({flipped, self});
+    MadeTensor power = steps.compute(shifted);
     steps.free({difference, flipped, shifted});
     return power;
   };
-  ConcreteTensor first = sum(positive), second = sum(negative);
+  MadeTensor first = sum(positive), second = sum(negative);
   steps.give(0, steps.compute({first, second}));
   steps.free({least, logs, positive, negative, first, second});
 }
@@ -133,11 +134,11 @@ static void runDiff(BackwardRule &rule, BackwardReplay &steps, DiffOp op) {
   if (op.getN() != 1 || op.getPrepend() || op.getAppend() ||
       steps.read(0).elementType != steps.getGradient().elementType)
     return koila::detail::describeUnknownBackward(rule);
-  ConcreteTensor negated = steps.compute(steps.getGradient());
-  ConcreteTensor first = steps.allocate(steps.read(0));
+  MadeTensor negated = steps.compute(steps.getGradient());
+  MadeTensor first = steps.allocate(steps.read(0));
   steps.free(negated);
   steps.giveContiguous(0);
-  steps.AllocationTrace::free(rule.getReleasableBytes());
+  steps.freeOutside(rule.getReleasableBytes());
   steps.free(first);
 }
 

@@ -78,7 +78,7 @@ static void runRrelu(const Formula &of) {
 static void runGelu(const Formula &of) {
   auto kind = of.getOp()->getAttrOfType<StringAttr>("approximate");
   ConcreteTensor self = of.self();
-  ConcreteTensor result = of.steps.compute({of.gradient, self});
+  MadeTensor result = of.steps.compute({of.gradient, self});
   bool copies = kind && kind.getValue() == "none" && self.contiguous &&
                 !of.gradient.contiguous && self.elementType.isF32();
   if (self.elementType.isBF16() && !of.gradient.contiguous)
@@ -89,7 +89,7 @@ static void runGelu(const Formula &of) {
   of.steps.give(0, result);
 }
 
-void kernels::multiplyBy(const Formula &of, const ConcreteTensor &factor,
+void kernels::multiplyBy(const Formula &of, const MadeTensor &factor,
                          unsigned operand) {
   of.steps.give(operand, of.steps.compute({of.gradient, factor}));
   of.steps.free(factor);
@@ -102,8 +102,8 @@ static void runSqrt(const Formula &of) {
 
 /// -0.5 * grad * result.pow(3)
 static void runRsqrt(const Formula &of) {
-  ConcreteTensor half = of.steps.compute(of.gradient, Number::Float);
-  ConcreteTensor cube = of.steps.compute(of.self());
+  MadeTensor half = of.steps.compute(of.gradient, Number::Float);
+  MadeTensor cube = of.steps.compute(of.self());
   of.steps.give(0, of.steps.compute({half, cube}));
   of.steps.free({half, cube});
 }
@@ -115,16 +115,16 @@ static void runProduct(const Formula &of) {
 
 /// grad * -self.sin()
 static void runCos(const Formula &of) {
-  ConcreteTensor sine = of.steps.compute(of.self());
-  ConcreteTensor negated = of.steps.compute(sine);
+  MadeTensor sine = of.steps.compute(of.self());
+  MadeTensor negated = of.steps.compute(sine);
   of.steps.give(0, of.steps.compute({of.gradient, negated}));
   of.steps.free({sine, negated});
 }
 
 /// -grad * result * result
 static void runReciprocal(const Formula &of) {
-  ConcreteTensor negated = of.steps.compute(of.gradient);
-  ConcreteTensor square = of.steps.compute({of.self(), of.self()});
+  MadeTensor negated = of.steps.compute(of.gradient);
+  MadeTensor square = of.steps.compute({of.self(), of.self()});
   of.steps.give(0, of.steps.compute({negated, square}));
   of.steps.free({negated, square});
 }
@@ -142,7 +142,7 @@ static void runExponent(const Formula &of) {
                          : number && number.getValueAsDouble() != 0;
   if (!isKnown)
     return koila::detail::describeUnknownBackward(of.rule);
-  ConcreteTensor scaled = of.steps.compute(of.self(), Number::Float);
+  MadeTensor scaled = of.steps.compute(of.self(), Number::Float);
   of.steps.give(0, of.steps.compute({of.gradient, scaled}));
   of.steps.free(scaled);
 }
@@ -159,8 +159,8 @@ static void runPower(const Formula &of) {
   if ((integer && integer.getInt() == 0) ||
       (number && number.getValueAsDouble() == 0))
     return of.steps.giveContiguous(0);
-  ConcreteTensor power = of.steps.compute(of.self());
-  ConcreteTensor scaled = of.steps.compute(power, Number::Float);
+  MadeTensor power = of.steps.compute(of.self());
+  MadeTensor scaled = of.steps.compute(power, Number::Float);
   of.steps.give(0, of.steps.compute({of.gradient, scaled}));
   of.steps.free({power, scaled});
 }
@@ -170,8 +170,8 @@ static void runClamp(const Formula &of) {
   auto given = [&](StringRef name) {
     return of.getOp()->getAttr(name) != nullptr;
   };
-  ConcreteTensor zero = of.steps.makeNumber(of.gradient);
-  SmallVector<ConcreteTensor> masks;
+  MadeTensor zero = of.steps.makeNumber(of.gradient);
+  SmallVector<MadeTensor> masks;
   for (StringRef name : {"min", "max"})
     if (given(name))
       masks.push_back(
@@ -185,8 +185,8 @@ static void runClamp(const Formula &of) {
 
 /// where(self >= min, grad, 0) of limits that are tensors and have no gradient.
 static void runClampTensors(const Formula &of) {
-  ConcreteTensor zero = of.steps.makeNumber(of.gradient);
-  SmallVector<ConcreteTensor> masks;
+  MadeTensor zero = of.steps.makeNumber(of.gradient);
+  SmallVector<MadeTensor> masks;
   for (unsigned limit = 1; limit < of.getOp()->getNumOperands(); ++limit) {
     if (of.steps.wants(limit))
       return koila::detail::describeUnknownBackward(of.rule);
@@ -227,9 +227,9 @@ static void runDiv(const Formula &of) {
                          of.steps.compute(of.gradient, of.getNumber("other")));
   // In the order of their names.
   if (of.steps.wants(1)) {
-    ConcreteTensor negated = of.steps.compute(of.gradient);
-    ConcreteTensor quotient = of.steps.compute({of.self(), of.other()});
-    ConcreteTensor again = of.steps.compute({quotient, of.other()});
+    MadeTensor negated = of.steps.compute(of.gradient);
+    MadeTensor quotient = of.steps.compute({of.self(), of.other()});
+    MadeTensor again = of.steps.compute({quotient, of.other()});
     of.steps.give(1, of.steps.compute({negated, again}));
     of.steps.free({negated, quotient, again});
   }
@@ -245,7 +245,7 @@ static void passScaled(const Formula &of, unsigned operand) {
 }
 
 static void passNegated(const Formula &of, unsigned operand) {
-  ConcreteTensor negated = of.steps.compute(of.gradient);
+  MadeTensor negated = of.steps.compute(of.gradient);
   if (of.isOne("alpha"))
     return of.steps.give(operand, negated);
   of.steps.give(operand, of.steps.compute(negated, of.getNumber("alpha")));
@@ -279,7 +279,7 @@ static void runWhere(const Formula &of) {
   for (unsigned index = 1; index < operands.size(); ++index) {
     if (!isa<TensorType>(operands[index].getType()) || !of.steps.wants(index))
       continue;
-    ConcreteTensor zero = of.steps.makeNumber(of.gradient);
+    MadeTensor zero = of.steps.makeNumber(of.gradient);
     of.steps.give(index, of.steps.mask(of.steps.read(0), of.gradient));
     of.steps.free(zero);
   }
@@ -310,19 +310,19 @@ static void runLog1p(const Formula &of) {
 
 /// grad * -(1 + self.log())
 static void runEntr(const Formula &of) {
-  ConcreteTensor log = of.steps.compute(of.self());
-  ConcreteTensor sum = of.steps.compute(log, Number::Integer);
-  ConcreteTensor negated = of.steps.compute(sum);
+  MadeTensor log = of.steps.compute(of.self());
+  MadeTensor sum = of.steps.compute(log, Number::Integer);
+  MadeTensor negated = of.steps.compute(sum);
   of.steps.give(0, of.steps.compute({of.gradient, negated}));
   of.steps.free({log, sum, negated});
 }
 
 /// 2 / sqrt(pi) * exp(-(self.pow(2))) * grad
 static void runErf(const Formula &of) {
-  ConcreteTensor square = of.steps.compute(of.self());
-  ConcreteTensor negated = of.steps.compute(square);
-  ConcreteTensor power = of.steps.compute(negated);
-  ConcreteTensor scaled = of.steps.compute(power, Number::Float);
+  MadeTensor square = of.steps.compute(of.self());
+  MadeTensor negated = of.steps.compute(square);
+  MadeTensor power = of.steps.compute(negated);
+  MadeTensor scaled = of.steps.compute(power, Number::Float);
   of.steps.give(0, of.steps.compute({scaled, of.gradient}));
   of.steps.free({square, negated, power, scaled});
 }
@@ -333,11 +333,11 @@ static void runMaximum(const Formula &of) {
   for (unsigned operand : {1u, 0u}) {
     if (!of.steps.wants(operand))
       continue;
-    ConcreteTensor half = of.steps.compute(of.gradient, Number::Integer);
-    ConcreteTensor equal =
+    MadeTensor half = of.steps.compute(of.gradient, Number::Integer);
+    MadeTensor equal =
         of.steps.compute({of.self(), of.other()}, Number::None, Result::Bool);
-    ConcreteTensor taken = of.steps.mask(equal, of.gradient);
-    ConcreteTensor less =
+    MadeTensor taken = of.steps.mask(equal, of.gradient);
+    MadeTensor less =
         of.steps.compute({of.self(), of.other()}, Number::None, Result::Bool);
     of.steps.give(operand, taken);
     of.steps.free({half, equal, less});
@@ -351,7 +351,7 @@ static void runProductSum(const Formula &of) {
   for (auto [operand, factor] : {std::pair(1u, 2u), std::pair(2u, 1u)}) {
     if (!of.steps.wants(operand))
       continue;
-    ConcreteTensor scaled =
+    MadeTensor scaled =
         of.steps.compute(of.steps.read(factor), of.getNumber("value"));
     of.steps.give(operand, of.steps.compute({of.gradient, scaled}));
     of.steps.free(scaled);
@@ -366,7 +366,7 @@ static void runLerp(const Formula &of) {
     if (of.steps.wants(1))
       of.steps.give(1, of.steps.compute({of.gradient, weight}));
     if (of.steps.wants(0)) {
-      ConcreteTensor rest = of.steps.makeLike(weight);
+      MadeTensor rest = of.steps.makeLike(weight);
       of.steps.give(0, of.steps.compute({of.gradient, rest}));
       of.steps.free(rest);
     }
@@ -389,27 +389,27 @@ static void runPowerOfTensors(const Formula &of) {
   if (!result || self.elementType != exponent.elementType)
     return koila::detail::describeUnknownBackward(of.rule);
   if (of.steps.wants(1)) {
-    ConcreteTensor isZero =
+    MadeTensor isZero =
         of.steps.compute(self, Number::Integer, Result::Bool);
-    ConcreteTensor isPositive =
+    MadeTensor isPositive =
         of.steps.compute(exponent, Number::Integer, Result::Bool);
-    ConcreteTensor mask =
+    MadeTensor mask =
         of.steps.compute({isZero, isPositive}, Number::None, Result::Bool);
     of.steps.free({isZero, isPositive});
-    ConcreteTensor log = of.steps.compute(self);
-    ConcreteTensor product = of.steps.compute({*result, log});
-    ConcreteTensor zero = of.steps.makeNumber(of.gradient);
-    ConcreteTensor chosen = of.steps.mask(mask, product);
+    MadeTensor log = of.steps.compute(self);
+    MadeTensor product = of.steps.compute({*result, log});
+    MadeTensor zero = of.steps.makeNumber(of.gradient);
+    MadeTensor chosen = of.steps.mask(mask, product);
     of.steps.give(1, of.steps.compute({of.gradient, chosen}));
     of.steps.free({mask, log, product, zero, chosen});
   }
   if (of.steps.wants(0)) {
-    ConcreteTensor less = of.steps.compute(exponent, Number::Integer);
-    ConcreteTensor power = of.steps.compute({self, less});
-    ConcreteTensor product = of.steps.compute({exponent, power});
-    ConcreteTensor all = of.steps.compute({of.gradient, product});
-    ConcreteTensor zero = of.steps.makeNumber(of.gradient);
-    ConcreteTensor mask =
+    MadeTensor less = of.steps.compute(exponent, Number::Integer);
+    MadeTensor power = of.steps.compute({self, less});
+    MadeTensor product = of.steps.compute({exponent, power});
+    MadeTensor all = of.steps.compute({of.gradient, product});
+    MadeTensor zero = of.steps.makeNumber(of.gradient);
+    MadeTensor mask =
         of.steps.compute(exponent, Number::Float, Result::Bool);
     of.steps.give(0, of.steps.mask(mask, all));
     of.steps.free({less, power, product, all, zero, mask});
@@ -420,20 +420,20 @@ static void runPowerOfTensors(const Formula &of) {
 /// self * self + other * other, which is filled with zeros where that is zero.
 static void runAtan2(const Formula &of) {
   ConcreteTensor self = of.self(), other = of.other();
-  ConcreteTensor first = of.steps.compute(self),
+  MadeTensor first = of.steps.compute(self),
                  second = of.steps.compute(other);
-  ConcreteTensor sum = of.steps.compute({first, second});
+  MadeTensor sum = of.steps.compute({first, second});
   of.steps.free({first, second});
-  ConcreteTensor inverse = of.steps.compute(sum);
+  MadeTensor inverse = of.steps.compute(sum);
   of.steps.free(of.steps.compute(sum, Number::Integer, Result::Bool));
-  SmallVector<ConcreteTensor> made{sum, inverse};
+  SmallVector<MadeTensor> made{sum, inverse};
   if (of.steps.wants(0)) {
     made.push_back(of.steps.compute({of.gradient, other}));
     of.steps.give(0, of.steps.compute({made.back(), inverse}));
   }
   if (of.steps.wants(1)) {
-    ConcreteTensor negated = of.steps.compute(self);
-    ConcreteTensor product = of.steps.compute({of.gradient, negated});
+    MadeTensor negated = of.steps.compute(self);
+    MadeTensor product = of.steps.compute({of.gradient, negated});
     of.steps.give(1, of.steps.compute({product, inverse}));
     made.append({negated, product});
   }
@@ -448,7 +448,7 @@ static void runHypot(const Formula &of) {
   for (unsigned operand : {1u, 0u}) {
     if (!of.steps.wants(operand))
       continue;
-    ConcreteTensor product =
+    MadeTensor product =
         of.steps.compute({of.gradient, of.steps.read(operand)});
     of.steps.give(operand, of.steps.compute({product, *result}));
     of.steps.free(product);
@@ -461,8 +461,8 @@ static void runRemainder(const Formula &of) {
     of.rule.forwardGrad(0);
   if (!of.hasOther() || !of.steps.wants(1))
     return;
-  ConcreteTensor negated = of.steps.compute(of.gradient);
-  ConcreteTensor quotient = of.steps.compute({of.self(), of.other()});
+  MadeTensor negated = of.steps.compute(of.gradient);
+  MadeTensor quotient = of.steps.compute({of.self(), of.other()});
   of.steps.give(1, of.steps.compute({negated, quotient}));
   of.steps.free({negated, quotient});
 }
@@ -473,9 +473,9 @@ static void runLogOfSum(const Formula &of) {
   for (unsigned operand : {1u, 0u}) {
     if (!of.steps.wants(operand))
       continue;
-    ConcreteTensor difference = of.steps.compute({of.self(), of.other()});
-    ConcreteTensor power = of.steps.compute(difference, number);
-    ConcreteTensor sum = of.steps.compute(power, Number::Integer);
+    MadeTensor difference = of.steps.compute({of.self(), of.other()});
+    MadeTensor power = of.steps.compute(difference, number);
+    MadeTensor sum = of.steps.compute(power, Number::Integer);
     multiplyBy(of, sum, operand);
     of.steps.free({difference, power});
   }
@@ -491,10 +491,10 @@ static void runQuotientSum(const Formula &of) {
     multiplyBy(of, of.steps.makeLike(below), 1);
   if (!of.steps.wants(2))
     return;
-  ConcreteTensor negated = of.steps.compute(of.gradient);
-  ConcreteTensor scaled = of.steps.compute(above, of.getNumber("value"));
-  ConcreteTensor square = of.steps.compute(below);
-  ConcreteTensor quotient = of.steps.compute({scaled, square});
+  MadeTensor negated = of.steps.compute(of.gradient);
+  MadeTensor scaled = of.steps.compute(above, of.getNumber("value"));
+  MadeTensor square = of.steps.compute(below);
+  MadeTensor quotient = of.steps.compute({scaled, square});
   of.steps.give(2, of.steps.compute({negated, quotient}));
   of.steps.free({negated, scaled, square, quotient});
 }
@@ -509,8 +509,8 @@ static void runCumsum(const Formula &of) {
     return koila::detail::describeUnknownBackward(of.rule);
   if (of.gradient.numElements() <= 1 || of.gradient.dims[place] == 1)
     return of.rule.forwardGrad(0);
-  ConcreteTensor turned = of.steps.allocate(of.gradient);
-  ConcreteTensor summed = of.steps.allocate(of.gradient);
+  MadeTensor turned = of.steps.allocate(of.gradient);
+  MadeTensor summed = of.steps.allocate(of.gradient);
   of.steps.give(0, of.steps.allocate(of.gradient));
   of.steps.free({turned, summed});
 }
@@ -521,11 +521,11 @@ static void fillZeros(const Formula &of) { of.steps.giveScattered(0); }
 /// grad * f(g(self) + 1), and the like: a chain of kernels, then a product.
 template <Number... numbers>
 static void runChain(const Formula &of) {
-  SmallVector<ConcreteTensor> made;
+  SmallVector<MadeTensor> made;
   ConcreteTensor last = of.self();
   for (Number number : {numbers...}) {
-    last = of.steps.compute(last, number);
-    made.push_back(last);
+    made.push_back(of.steps.compute(last, number));
+    last = made.back();
   }
   of.steps.give(0, of.steps.compute({of.gradient, last}));
   of.steps.free(made);
@@ -533,7 +533,7 @@ static void runChain(const Formula &of) {
 
 /// grad * result * ln(2)
 static void runExp2(const Formula &of) {
-  ConcreteTensor product = of.steps.compute({of.gradient, of.self()});
+  MadeTensor product = of.steps.compute({of.gradient, of.self()});
   of.steps.give(0, of.steps.compute(product, Number::Float));
   of.steps.free(product);
 }
@@ -572,18 +572,18 @@ static void runFill(const Formula &of) {
   if (op->getNumOperands() < 2 || !isa<TensorType>(op->getOperand(1).getType()))
     return;
   if (of.steps.wants(1)) {
-    ConcreteTensor sum = of.steps.makeNumber(of.gradient);
-    of.steps.allocateTemporary(getPartialBytes(of.rule, of.gradient, sum));
+    MadeTensor sum = of.steps.makeNumber(of.gradient);
+    of.steps.allocateBriefly(getPartialBytes(of.rule, of.gradient, sum));
     of.steps.give(1, sum);
   }
 }
 
 /// grad * isfinite(self), which is (self == self) * (abs(self) != inf)
 static void runNanToNum(const Formula &of) {
-  ConcreteTensor size = of.steps.compute(of.self());
-  ConcreteTensor bounded = of.steps.compute(size, Number::Float, Result::Bool);
-  ConcreteTensor same = of.steps.compute(of.self(), Number::None, Result::Bool);
-  ConcreteTensor finite = of.steps.compute({same, bounded});
+  MadeTensor size = of.steps.compute(of.self());
+  MadeTensor bounded = of.steps.compute(size, Number::Float, Result::Bool);
+  MadeTensor same = of.steps.compute(of.self(), Number::None, Result::Bool);
+  MadeTensor finite = of.steps.compute({same, bounded});
   of.steps.free({size, bounded, same});
   of.steps.give(0, of.steps.compute({of.gradient, finite}));
   of.steps.free(finite);
@@ -607,14 +607,14 @@ static void runPrelu(const Formula &of) {
         weight.numElements();
   if (self.dims.empty())
     return koila::detail::describeUnknownBackward(of.rule);
-  ConcreteTensor own = of.steps.compute({self, spread, of.gradient});
-  ConcreteTensor all = of.steps.compute({self, spread, of.gradient});
+  MadeTensor own = of.steps.compute({self, spread, of.gradient});
+  MadeTensor all = of.steps.compute({self, spread, of.gradient});
   if (of.steps.wants(1)) {
-    ConcreteTensor sum = of.steps.allocate(spread);
+    MadeTensor sum = of.steps.allocate(spread);
     SmallVector<bool> isReduced;
     for (auto [own, given] : llvm::zip_equal(spread.dims, all.dims))
       isReduced.push_back(own != given);
-    of.steps.allocateTemporary(getSumBytes(of.rule, all, sum, isReduced));
+    allocateSum(of.rule, of.steps, all, sum, isReduced);
     sum.dims = weight.dims;
     of.steps.give(1, sum, /*isViewed=*/true);
   }

@@ -48,7 +48,7 @@ struct Formula {
 using RunFormula = void (*)(const Formula &);
 
 /// grad * factor, or divided by it: the factor is freed.
-void multiplyBy(const Formula &of, const ConcreteTensor &factor,
+void multiplyBy(const Formula &of, const MadeTensor &factor,
                 unsigned operand = 0);
 /// What is left of the gradient of a real operand, a complex number: a view of
 /// its real parts.

@@ -50,7 +50,7 @@ public:
   const ConcreteTensor &getResult() const { return node->result; }
   const ConcreteTensor &getGradient() const { return arrived.shape; }
   /// A new tensor that a step made.
-  void give(unsigned operand, ConcreteTensor made);
+  void give(unsigned operand, const MadeTensor &made);
   /// The gradient that arrived, or a view of it.
   void pass(unsigned operand) { given.push_back({operand, hold(arrived)}); }
   void passView(unsigned operand, ConcreteTensor view) {
@@ -66,11 +66,17 @@ public:
 
 private:
   struct Buffer {
-    int64_t bytes;
-    unsigned holders;
-    /// That of a gradient of a result of the operation.
-    std::optional<unsigned> result;
+    AllocationTrace::Block block = {};
+    unsigned holders = 1;
+    /// That of a gradient of a result of the operation, and what goes with it.
+    std::optional<unsigned> result = std::nullopt;
+    int64_t releasable = 0;
   };
+  /// A new tensor.
+  Gradient hold(const MadeTensor &made, bool isView = false) {
+    buffers.push_back({made.block});
+    return {made, buffers.size() - 1, isView};
+  }
   SmallVector<unsigned> countSavers() const;
   Gradient hold(const Gradient &gradient) {
     ++buffers[gradient.buffer].holders;
@@ -116,10 +122,10 @@ static void runMul(Engine &of) {
 /// -grad * ((self / other) / other), and grad / other
 static void runDiv(Engine &of) {
   if (of.wants(1)) {
-    ConcreteTensor quotient =
+    MadeTensor quotient =
         of.steps.compute({of.getOperand(0), of.getOperand(1)});
-    ConcreteTensor again = of.steps.compute({quotient, of.getOperand(1)});
-    ConcreteTensor negated = of.steps.compute(of.getGradient());
+    MadeTensor again = of.steps.compute({quotient, of.getOperand(1)});
+    MadeTensor negated = of.steps.compute(of.getGradient());
     of.give(1, of.steps.compute({negated, again}));
     of.steps.free({negated, quotient, again});
   }
@@ -142,38 +148,38 @@ static void runSub(Engine &of) {
 
 /// grad * self.sgn()
 static void runAbs(Engine &of) {
-  ConcreteTensor sign = of.steps.compute(of.getOperand(0));
+  MadeTensor sign = of.steps.compute(of.getOperand(0));
   runScaled(of, sign);
   of.steps.free(sign);
 }
 
 /// grad / (2 * result)
 static void runSqrt(Engine &of) {
-  ConcreteTensor twice = of.steps.compute(of.getResult(), Number::Integer);
+  MadeTensor twice = of.steps.compute(of.getResult(), Number::Integer);
   runScaled(of, twice);
   of.steps.free(twice);
 }
 
 /// -0.5 * grad * result.pow(3)
 static void runRsqrt(Engine &of) {
-  ConcreteTensor half = of.steps.compute(of.getGradient(), Number::Float);
-  ConcreteTensor cube = of.steps.compute(of.getResult());
+  MadeTensor half = of.steps.compute(of.getGradient(), Number::Float);
+  MadeTensor cube = of.steps.compute(of.getResult());
   of.give(0, of.steps.compute({half, cube}));
   of.steps.free({half, cube});
 }
 
 /// grad * (exponent * self.pow(exponent - 1)), an exponent other than zero.
 static void runPower(Engine &of) {
-  ConcreteTensor power = of.steps.compute(of.getOperand(0));
-  ConcreteTensor scaled = of.steps.compute(power, Number::Float);
+  MadeTensor power = of.steps.compute(of.getOperand(0));
+  MadeTensor scaled = of.steps.compute(power, Number::Float);
   of.give(0, of.steps.compute({of.getGradient(), scaled}));
   of.steps.free({power, scaled});
 }
 
 /// where(self >= min, grad, 0)
 static void runClampMin(Engine &of) {
-  ConcreteTensor zero = of.steps.makeNumber(of.getGradient());
-  ConcreteTensor mask =
+  MadeTensor zero = of.steps.makeNumber(of.getGradient());
+  MadeTensor mask =
       of.steps.compute(of.getOperand(0), Number::Integer, Result::Bool);
   of.give(0, of.steps.mask(mask, of.getGradient()));
   of.steps.free({mask, zero});
@@ -183,7 +189,7 @@ static void runWhere(Engine &of) {
   for (unsigned operand : {1u, 2u}) {
     if (!of.wants(operand))
       continue;
-    ConcreteTensor zero = of.steps.makeNumber(of.getGradient());
+    MadeTensor zero = of.steps.makeNumber(of.getGradient());
     of.give(operand, of.steps.mask(of.getOperand(0), of.getGradient()));
     of.steps.free(zero);
   }
@@ -195,10 +201,10 @@ static void runMinimum(Engine &of) {
     if (!of.wants(operand))
       continue;
     ConcreteTensor both[] = {of.getOperand(0), of.getOperand(1)};
-    ConcreteTensor half = of.steps.compute(of.getGradient(), Number::Integer);
-    ConcreteTensor equal = of.steps.compute(both, Number::None, Result::Bool);
-    ConcreteTensor taken = of.steps.mask(equal, of.getGradient());
-    ConcreteTensor less = of.steps.compute(both, Number::None, Result::Bool);
+    MadeTensor half = of.steps.compute(of.getGradient(), Number::Integer);
+    MadeTensor equal = of.steps.compute(both, Number::None, Result::Bool);
+    MadeTensor taken = of.steps.mask(equal, of.getGradient());
+    MadeTensor less = of.steps.compute(both, Number::None, Result::Bool);
     of.give(operand, taken);
     of.steps.free({half, equal, less});
   }
@@ -209,16 +215,16 @@ static void runMinimum(Engine &of) {
 static void runXlogy(Engine &of) {
   const ConcreteTensor &self = of.getOperand(0), &other = of.getOperand(1);
   if (of.wants(1)) {
-    ConcreteTensor product = of.steps.compute({of.getGradient(), self});
+    MadeTensor product = of.steps.compute({of.getGradient(), self});
     of.give(1, of.steps.compute({product, other}));
     of.steps.free(product);
   }
   if (of.wants(0)) {
-    ConcreteTensor logs = of.steps.compute({of.getGradient(), other});
-    ConcreteTensor isZero = of.steps.compute(self, Number::Float, Result::Bool);
-    ConcreteTensor isLess =
+    MadeTensor logs = of.steps.compute({of.getGradient(), other});
+    MadeTensor isZero = of.steps.compute(self, Number::Float, Result::Bool);
+    MadeTensor isLess =
         of.steps.compute(other, Number::Float, Result::Bool);
-    ConcreteTensor isBoth = of.steps.compute({isZero, isLess});
+    MadeTensor isBoth = of.steps.compute({isZero, isLess});
     of.give(0, of.steps.allocate(logs));
     of.steps.free({logs, isZero, isLess, isBoth});
   }
@@ -257,8 +263,8 @@ static void runNorm(Engine &of) {
   auto order = of.rule.getOp()->getAttrOfType<FloatAttr>("p");
   if (order && order.getValueAsDouble() != 2)
     return of.fail();
-  ConcreteTensor quotient = of.steps.compute(of.getOperand(0));
-  ConcreteTensor isZero =
+  MadeTensor quotient = of.steps.compute(of.getOperand(0));
+  MadeTensor isZero =
       of.steps.compute(of.getResult(), Number::Integer, Result::Bool);
   of.give(0, of.steps.compute(quotient));
   of.steps.free({quotient, isZero});
@@ -323,15 +329,16 @@ SmallVector<unsigned> Engine::countSavers() const {
   return counts;
 }
 
-void Engine::give(unsigned operand, ConcreteTensor made) {
-  buffers.push_back({made.numBytes(), 1, std::nullopt});
-  given.push_back({operand, {std::move(made), buffers.size() - 1, false}});
+void Engine::give(unsigned operand, const MadeTensor &made) {
+  given.push_back({operand, hold(made)});
 }
 
 void Engine::drop(const Gradient &gradient) {
   Buffer &buffer = buffers[gradient.buffer];
-  if (--buffer.holders == 0)
-    steps.AllocationTrace::free(buffer.bytes);
+  if (--buffer.holders > 0)
+    return;
+  steps.AllocationTrace::free(buffer.block);
+  steps.freeOutside(buffer.releasable);
 }
 
 /// The sum over dims that were broadcast, then a cast. Source: validate_grad.
@@ -341,16 +348,15 @@ void Engine::fit(Gradient &gradient, const ConcreteTensor &wanted) {
     return;
   ConcreteTensor cast = gradient.shape;
   cast.elementType = wanted.elementType;
-  cast = steps.makeLike(cast);
+  Gradient made = hold(steps.makeLike(cast));
   drop(gradient);
-  buffers.push_back({cast.numBytes(), 1, std::nullopt});
-  gradient = {std::move(cast), buffers.size() - 1, /*isView=*/false};
+  gradient = made;
 }
 
 void Engine::sumTo(Gradient &gradient, const ConcreteTensor &wanted) {
   if (gradient.shape.dims == wanted.dims)
     return;
-  ConcreteTensor sum =
+  MadeTensor sum =
       steps.allocate({wanted.dims, gradient.shape.elementType});
   // Dims in front, and those that were one.
   size_t added = gradient.shape.dims.size() - wanted.dims.size();
@@ -358,12 +364,11 @@ void Engine::sumTo(Gradient &gradient, const ConcreteTensor &wanted) {
   for (auto [own, given] : llvm::zip_equal(
            wanted.dims, ArrayRef(gradient.shape.dims).drop_front(added)))
     isReduced.push_back(own != given);
-  steps.allocateTemporary(getSumBytes(rule, gradient.shape, sum, isReduced));
+  allocateSum(rule, steps, gradient.shape, sum, isReduced);
   bool isView =
       !wanted.dims.empty() && gradient.shape.dims.size() > wanted.dims.size();
   drop(gradient);
-  buffers.push_back({sum.numBytes(), 1, std::nullopt});
-  gradient = {std::move(sum), buffers.size() - 1, isView};
+  gradient = hold(sum, isView);
 }
 
 /// What arrives first is written if nobody else has it. What is added to it
@@ -378,11 +383,10 @@ void Engine::deliver(size_t storage, const Gradient &gradient) {
   if (buffer.holders == 1 && !buffer.result && !first.isView &&
       isDense(first.shape))
     return;
-  ConcreteTensor sum = steps.allocate(addStrides(first.shape, gradient.shape));
-  sum = withStrides(sum, addStrides(first.shape, gradient.shape).getStrides());
+  MadeTensor sum = steps.allocate(addStrides(first.shape, gradient.shape));
+  auto strides = addStrides(first.shape, gradient.shape).getStrides();
   drop(first);
-  buffers.push_back({sum.numBytes(), 1, std::nullopt});
-  first = {std::move(sum), buffers.size() - 1, false};
+  first = hold({withStrides(sum, strides), sum.block});
 }
 
 void Engine::runNode(const Node &next) {
@@ -414,13 +418,12 @@ void Engine::runNode(const Node &next) {
     if (--savers[storage] > 0)
       continue;
     if (!entry.operand) {
-      steps.AllocationTrace::free(entry.bytes);
+      steps.freeOutside(entry.bytes);
       continue;
     }
     for (OpOperand &operand : rule.getOp()->getOpOperands())
       if (operand.get() == entry.operand) {
-        steps.AllocationTrace::free(
-            rule.getSavedBytes(operand.getOperandNumber()));
+        steps.freeOutside(rule.getSavedBytes(operand.getOperandNumber()));
         break;
       }
   }
@@ -458,7 +461,8 @@ void Engine::finish() {
         if (llvm::is_contained(taken, gradient.buffer))
           rule.setBound("one gradient of two operands");
         taken.push_back(gradient.buffer);
-        rule.setNew(index, gradient.shape, gradient.isView);
+        rule.setNew(index, gradient.shape, gradient.isView,
+                    /*storageBytes=*/0, buffer.block);
       }
     }
   }
@@ -472,7 +476,7 @@ void Engine::run(AutogradReplay::Terms results) {
       continue;
     // What the caller has of it is not freed here.
     int64_t bytes = index == 0 ? rule.getReleasableBytes() : 0;
-    buffers.push_back({bytes, 1, index});
+    buffers.push_back({{}, 1, index, bytes});
     waiting.insert(
         {result.storage, {*gradient, buffers.size() - 1, /*isView=*/false}});
   }

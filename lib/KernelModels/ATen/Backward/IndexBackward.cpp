@@ -24,16 +24,22 @@ using namespace koila::kernels;
 static void sumRepeated(BackwardRule &rule, BackwardReplay &steps) {
   ConcreteTensor self = steps.read(0), sum = steps.getGradient();
   bool isFirst = true;
-  auto replace = [&](ConcreteTensor by, int64_t inside = 0) {
+  auto firstOf = [](const ConcreteTensor &tensor) {
+    SmallVector<bool> isReduced(tensor.dims.size());
+    isReduced.front() = true;
+    return isReduced;
+  };
+  auto replace = [&](ConcreteTensor by, const ConcreteTensor &summed,
+                     ArrayRef<bool> isReduced) {
     by = steps.allocate(by);
-    steps.allocateTemporary(inside);
+    allocateSum(rule, steps, summed, by, isReduced);
     if (!isFirst)
       steps.free(sum);
     isFirst = false;
     sum = by;
   };
   while (sum.dims.size() > self.dims.size())
-    replace(dropDim(sum, 0, /*keepdim=*/false));
+    replace(dropDim(sum, 0, /*keepdim=*/false), sum, firstOf(sum));
   if (sum.dims != self.dims) {
     ConcreteTensor apart{{}, sum.elementType};
     SmallVector<int64_t> apartStrides;
@@ -47,7 +53,7 @@ static void sumRepeated(BackwardRule &rule, BackwardReplay &steps) {
     }
     apart = withStrides(apart,
                         strides ? std::optional(apartStrides) : std::nullopt);
-    replace(self, getSumBytes(rule, apart, self, isReduced));
+    replace(self, apart, isReduced);
   }
   if (isFirst)
     return rule.forwardGrad(0);
@@ -82,9 +88,9 @@ static void sumInterleaved(BackwardRule &rule, BackwardReplay &steps,
                   : rule.setView(0, sum);
   }
   if (isCopy)
-    steps.AllocationTrace::free(rule.getReleasableBytes());
+    steps.freeOutside(rule.getReleasableBytes());
   sum = steps.allocate(sum);
-  steps.allocateTemporary(getPartialBytes(rule, apart, sum));
+  steps.allocateBriefly(getPartialBytes(rule, apart, sum));
   sum.dims = self.dims;
   steps.give(0, sum, /*isViewed=*/true);
 }
@@ -114,9 +120,9 @@ static void giveSelected(BackwardReplay &steps, unsigned source, int64_t dim) {
   const ConcreteTensor &gradient = steps.getGradient();
   int64_t rank = gradient.dims.size();
   dim += dim < 0 ? rank : 0;
-  ConcreteTensor read = steps.allocate(steps.read(source));
+  MadeTensor read = steps.allocate(steps.read(source));
   if (dim == 1 && read.numElements() > 0)
-    steps.allocateTemporary(getCopyBytes(gradient) + getBlockBytes(gradient));
+    steps.free(steps.contiguous(gradient));
   steps.give(source, read);
 }
 
@@ -142,24 +148,24 @@ struct ScatterReduce {
   BackwardReplay &steps;
   ConcreteTensor gradient, self, index, source;
 
-  ConcreteTensor gather() const {
+  MadeTensor gather() const {
     return steps.allocate({index.dims, gradient.elementType});
   }
   /// A copy of `into`, written.
-  ConcreteTensor scatter(const ConcreteTensor &into) const {
-    ConcreteTensor made = steps.allocate(into);
-    steps.allocateTemporary(getBlockBytes(into));
+  MadeTensor scatter(const ConcreteTensor &into) const {
+    MadeTensor made = steps.allocate(into);
+    steps.allocateBriefly(getBlockBytes(into));
     return made;
   }
-  ConcreteTensor toMask(const ConcreteTensor &lhs,
-                        const ConcreteTensor &rhs) const {
+  MadeTensor toMask(const ConcreteTensor &lhs,
+                    const ConcreteTensor &rhs) const {
     return steps.compute({lhs, rhs}, BackwardReplay::Number::None,
                          BackwardReplay::Result::Bool);
   }
-  ConcreteTensor toNumbers(const ConcreteTensor &lhs,
-                           const ConcreteTensor &rhs) const {
-    ConcreteTensor mask = toMask(lhs, rhs);
-    ConcreteTensor numbers = steps.allocate(lhs);
+  MadeTensor toNumbers(const ConcreteTensor &lhs,
+                       const ConcreteTensor &rhs) const {
+    MadeTensor mask = toMask(lhs, rhs);
+    MadeTensor numbers = steps.allocate(lhs);
     steps.free(mask);
     return numbers;
   }
@@ -167,15 +173,16 @@ struct ScatterReduce {
   void runMean(bool includesSelf);
   void runExtremum(bool includesSelf);
   /// `own` is a new tensor, or none where it is the gradient.
-  void give(std::optional<ConcreteTensor> own, const ConcreteTensor &other,
+  void give(std::optional<MadeTensor> own, const MadeTensor &other,
             bool includesSelf);
 };
 } // namespace
 
-void ScatterReduce::give(std::optional<ConcreteTensor> own,
-                         const ConcreteTensor &other, bool includesSelf) {
+void ScatterReduce::give(std::optional<MadeTensor> own,
+                         const MadeTensor &other, bool includesSelf) {
   if (!includesSelf) {
-    ConcreteTensor written = scatter(own.value_or(gradient));
+    MadeTensor written =
+        scatter(own ? static_cast<const ConcreteTensor &>(*own) : gradient);
     if (own)
       steps.free(*own);
     own = written;
@@ -200,38 +207,38 @@ void ScatterReduce::runSum(bool includesSelf) {
 
 /// grad / count, and that of what was read divided by its count.
 void ScatterReduce::runMean(bool includesSelf) {
-  ConcreteTensor start = steps.makeLike(gradient);
-  ConcreteTensor ones = steps.makeLike(source);
-  ConcreteTensor count = scatter(start);
+  MadeTensor start = steps.makeLike(gradient);
+  MadeTensor ones = steps.makeLike(source);
+  MadeTensor count = scatter(start);
   steps.free({start, ones});
   steps.free(steps.compute(count, BackwardReplay::Number::Integer,
                            BackwardReplay::Result::Bool));
-  ConcreteTensor own = steps.compute({gradient, count});
-  ConcreteTensor counts = gather(), read = gather();
-  ConcreteTensor other = steps.compute({read, counts});
+  MadeTensor own = steps.compute({gradient, count});
+  MadeTensor counts = gather(), read = gather();
+  MadeTensor other = steps.compute({read, counts});
   steps.free({counts, read, count});
   give(own, other, includesSelf);
 }
 
 /// Shared by all that are the extremum.
 void ScatterReduce::runExtremum(bool includesSelf) {
-  ConcreteTensor value = gather();
-  ConcreteTensor selves = toNumbers(self, self);
-  ConcreteTensor sources = toNumbers(source, value);
-  ConcreteTensor count = scatter(selves);
-  ConcreteTensor shares = steps.compute({gradient, count});
-  ConcreteTensor mask = toMask(self, self);
-  ConcreteTensor own = steps.compute({mask, shares});
+  MadeTensor value = gather();
+  MadeTensor selves = toNumbers(self, self);
+  MadeTensor sources = toNumbers(source, value);
+  MadeTensor count = scatter(selves);
+  MadeTensor shares = steps.compute({gradient, count});
+  MadeTensor mask = toMask(self, self);
+  MadeTensor own = steps.compute({mask, shares});
   steps.free(mask);
-  ConcreteTensor read = gather();
-  ConcreteTensor sourceMask = toMask(source, value);
-  ConcreteTensor other = steps.compute({sourceMask, read});
+  MadeTensor read = gather();
+  MadeTensor sourceMask = toMask(source, value);
+  MadeTensor other = steps.compute({sourceMask, read});
   steps.free({sourceMask, read});
   if (includesSelf) {
     steps.free({value, selves, sources, count, shares});
     return give(own, other, includesSelf);
   }
-  ConcreteTensor written = scatter(own);
+  MadeTensor written = scatter(own);
   steps.free({own, value, selves, sources, count, shares});
   give(written, other, /*includesSelf=*/true);
 }
@@ -260,10 +267,10 @@ static void describeScatter(BackwardReplay &steps) {
   if (!steps.wants(0))
     return;
   const ConcreteTensor &gradient = steps.getGradient();
-  ConcreteTensor made = steps.allocate(gradient);
-  steps.allocateTemporary(getBlockBytes(gradient));
+  MadeTensor made = steps.allocate(gradient);
+  steps.allocateBriefly(getBlockBytes(gradient));
   if (isHalf(made.elementType) && steps.read(1).numElements() > 0)
-    steps.allocateTemporary(
+    steps.allocateBriefly(
         getCastBytes(made, Float32Type::get(made.elementType.getContext())));
   steps.give(0, made);
 }
@@ -324,7 +331,7 @@ static void describePut(BackwardRule &rule, BackwardReplay &steps, PutOp op) {
   if (steps.wants(0) && op.getAccumulate())
     rule.forwardGrad(0);
   else if (steps.wants(0)) {
-    ConcreteTensor zeros = steps.allocate(values);
+    MadeTensor zeros = steps.allocate(values);
     steps.give(0, steps.makeLike(gradient));
     steps.allocateTemporary(isFill ? 0 : places);
     steps.free(zeros);
@@ -343,7 +350,7 @@ static void describeWindowPad(BackwardRule &rule, BackwardReplay &steps) {
     return !tensor.contiguous && suggestsChannelsLast(tensor);
   };
   bool isOwn = isImage(self), isRead = isImage(gradient);
-  ConcreteTensor made = steps.allocate(self);
+  MadeTensor made = steps.allocate(self);
   int64_t copies = isRead ? getSuggestedCopyBytes(gradient)
                           : getCopyBytes(gradient) + getBlockBytes(gradient);
   if (isOwn != isRead)
@@ -433,7 +440,7 @@ void rules::describeIndexBackward(BackwardRule &rule) {
             (op.getDim() == 0 || static_cast<int64_t>(op.getDim()) == -rank))
           return giveUp();
         steps.giveContiguous(0);
-        steps.allocateTemporary(getCopyBytes(steps.read(1)));
+        steps.allocateBriefly(getCopyBytes(steps.read(1)));
       })
       .Case<GatherOp>([&](GatherOp op) {
         ConcreteTensor index = steps.read(1);
@@ -504,7 +511,7 @@ void rules::describeIndexBackward(BackwardRule &rule) {
           return giveSelected(steps, 2, op.getDim());
         if (!isa<FloatAttr>(op.getAlphaAttr()) || !gradient.contiguous)
           return giveUp();
-        ConcreteTensor read = steps.allocate(steps.read(2));
+        MadeTensor read = steps.allocate(steps.read(2));
         steps.give(2, steps.compute(read, BackwardReplay::Number::Float));
         steps.free(read);
       })
@@ -554,7 +561,7 @@ void rules::describeIndexBackward(BackwardRule &rule) {
           return giveUp();
         steps.give(0, steps.allocate(gradient));
         if (linalg::copiesForTriangle(gradient))
-          steps.allocateTemporary(gradient.numBytes());
+          steps.allocateBriefly(gradient.numBytes());
       })
       .Default([&](Operation *) { giveUp(); });
   steps.finish();

@@ -119,7 +119,7 @@ ConcreteTensor LinalgBackward::multiply(const ConcreteTensor &lhs,
 /// linalg_lu_solve, of factors that are there.
 ConcreteTensor LinalgBackward::solveFactors(const ConcreteTensor &rhs,
                                             const Matrices &matrices) {
-  ConcreteTensor made = steps.allocate(rhs);
+  MadeTensor made = steps.allocate(rhs);
   steps.allocateTemporary(matrices.getCheckBytes());
   return rhs.dims.size() < matrices.tensor.dims.size() ? made
                                                        : layColumns(made);
@@ -190,7 +190,7 @@ void LinalgBackward::runTriangular(LinalgSolveTriangularOp op) {
   if (steps.wants(0)) {
     ConcreteTensor product = op.getLeft() ? multiply(solved, adjoin(result))
                                           : multiply(adjoin(result), solved);
-    ConcreteTensor negated = steps.compute(product);
+    MadeTensor negated = steps.compute(product);
     steps.free(product);
     steps.give(0, steps.allocate(negated));
     steps.free(negated);
@@ -210,13 +210,13 @@ void LinalgBackward::runCholesky(bool isUpper) {
     gradient = adjoin(gradient);
   }
   ConcreteTensor product = multiply(adjoin(lower), gradient);
-  ConcreteTensor triangle = steps.allocate(product);
+  MadeTensor triangle = steps.allocate(product);
   steps.free(product);
-  ConcreteTensor strict = steps.allocate(triangle);
-  ConcreteTensor sum = steps.compute({triangle, adjoin(strict)});
-  ConcreteTensor half = steps.compute(sum, Number::Float);
+  MadeTensor strict = steps.allocate(triangle);
+  MadeTensor sum = steps.compute({triangle, adjoin(strict)});
+  MadeTensor half = steps.compute(sum, Number::Float);
   steps.free({strict, sum, triangle});
-  ConcreteTensor first = steps.allocate(half);
+  MadeTensor first = steps.allocate(half);
   steps.free(half);
   ConcreteTensor second = layColumns(steps.allocate(half));
   steps.free(first);
@@ -238,7 +238,7 @@ void LinalgBackward::runCholeskySolve(CholeskySolveOp op) {
                           factors->count);
   if (steps.wants(1)) {
     ConcreteTensor product = multiply(solved, adjoin(result));
-    ConcreteTensor common = steps.compute({product, adjoin(product)});
+    MadeTensor common = steps.compute({product, adjoin(product)});
     steps.free(product);
     giveNegated(1, op.getUpper() ? multiply(factors->tensor, common)
                                  : multiply(common, factors->tensor));
@@ -254,7 +254,7 @@ void LinalgBackward::runCholeskySolve(CholeskySolveOp op) {
 /// Source: cholesky_inverse_backward.
 void LinalgBackward::runCholeskyInverse(CholeskyInverseOp op) {
   ConcreteTensor inverse = getResult(), self = steps.read(0);
-  ConcreteTensor sum = steps.compute({getGradient(), adjoin(getGradient())});
+  MadeTensor sum = steps.compute({getGradient(), adjoin(getGradient())});
   ConcreteTensor right = multiply(sum, inverse);
   ConcreteTensor common = multiply(inverse, right);
   steps.free({right, sum});
@@ -273,11 +273,11 @@ void LinalgBackward::runDet() {
   auto matrices = getMatrices(rule, rule.getOp()->getOperand(0));
   if (!matrices)
     return;
-  ConcreteTensor scaled = steps.compute({getGradient(), getResult()});
+  MadeTensor scaled = steps.compute({getGradient(), getResult()});
   ConcreteTensor embedded = embedDiagonal(matrices->tensor);
   ConcreteTensor diagonal = matrices->tensor;
   diagonal.dims.pop_back();
-  ConcreteTensor isZero = steps.compute(diagonal, Number::Float, Result::Bool);
+  MadeTensor isZero = steps.compute(diagonal, Number::Float, Result::Bool);
   // Numbers alone are of the default type.
   Type narrow = Float32Type::get(rule.getOp()->getContext());
   ConcreteTensor number{{}, narrow}, shift{diagonal.dims, narrow};
@@ -287,7 +287,7 @@ void LinalgBackward::runDet() {
   shift = steps.allocate(shift);
   steps.free({number, number});
   shifts = embedDiagonal(shifts);
-  ConcreteTensor factors =
+  MadeTensor factors =
       steps.compute({layColumns(matrices->tensor), shifts});
   steps.free({shifts, shift, isZero});
   steps.give(0, solveFactors(embedded, *matrices));
@@ -303,7 +303,7 @@ void LinalgBackward::runLogarithm(bool isComposed) {
     return;
   ConcreteTensor chosen = getResult();
   if (isComposed) {
-    ConcreteTensor zero = steps.makeNumber(chosen);
+    MadeTensor zero = steps.makeNumber(chosen);
     chosen = steps.allocate(chosen);
     steps.free(zero);
     steps.AllocationTrace::free(rule.getReleasableBytes() + matrices->count);
@@ -327,13 +327,13 @@ void LinalgBackward::runEigh() {
   ConcreteTensor vectors = layColumns(steps.read(0));
   const ConcreteTensor *gradient = isOnlyValues ? nullptr : rule.getGradient(1);
   if (!gradient) {
-    ConcreteTensor scaled = steps.allocate(vectors);
+    MadeTensor scaled = steps.allocate(vectors);
     steps.give(0, multiply(layColumns(scaled), adjoin(vectors)));
     return steps.free(scaled);
   }
   ConcreteTensor product = multiply(adjoin(vectors), *gradient);
-  ConcreteTensor skew = steps.compute({product, adjoin(product)});
-  ConcreteTensor half = steps.compute(skew, Number::Float);
+  MadeTensor skew = steps.compute({product, adjoin(product)});
+  MadeTensor half = steps.compute(skew, Number::Float);
   steps.free(skew);
   steps.allocateTemporary(vectors.numBytes());
   ConcreteTensor right = multiply(half, adjoin(vectors));
@@ -361,11 +361,11 @@ void LinalgBackward::runSvd() {
     left = withStrides(left, tall);
   }
   if (rows >= columns) {
-    ConcreteTensor scaled = steps.makeLike(right);
+    MadeTensor scaled = steps.makeLike(right);
     steps.give(0, multiply(left, scaled));
     return steps.free(scaled);
   }
-  ConcreteTensor scaled = steps.makeLike(left);
+  MadeTensor scaled = steps.makeLike(left);
   steps.give(0, multiply(scaled, right));
   steps.free(scaled);
 }
@@ -390,13 +390,13 @@ void LinalgBackward::runQr(LinalgQrOp op) {
       steps.free(*made);
     made = next;
   }
-  ConcreteTensor triangle = steps.allocate(*made);
-  ConcreteTensor sum = steps.compute({triangle, adjoin(triangle)});
-  steps.allocateTemporary(getFloatBytes(sum.elementType));
+  MadeTensor triangle = steps.allocate(*made);
+  MadeTensor sum = steps.compute({triangle, adjoin(triangle)});
+  allocateFloat(steps, sum.elementType);
   ConcreteTensor product = multiply(q, sum);
   steps.free({sum, triangle, *made});
   if (ofQ) {
-    ConcreteTensor all = steps.compute({product, *ofQ});
+    MadeTensor all = steps.compute({product, *ofQ});
     steps.free(product);
     product = all;
   }
@@ -446,9 +446,9 @@ void LinalgBackward::runExponential() {
   whole.rows *= 2;
   whole.bytes *= kBlocks;
   whole.tensor = withDims(whole.tensor, whole.rows, whole.rows);
-  ConcreteTensor blocks = steps.allocate(whole.tensor);
+  MadeTensor blocks = steps.allocate(whole.tensor);
   steps.allocateTemporary(getExponentialBytes(rule, whole) + whole.bytes);
-  ConcreteTensor made = steps.allocate(whole.tensor);
+  MadeTensor made = steps.allocate(whole.tensor);
   ConcreteTensor part = withStrides(matrices->tensor, made.getStrides());
   rule.setNew(0, part, /*isViewed=*/true, made.numBytes());
   steps.free(blocks);
@@ -462,13 +462,13 @@ void LinalgBackward::runReflectors() {
   int64_t rows = self.dims.rbegin()[1], columns = self.dims.back();
   int64_t vectors = self.numBytes() / columns, numbers = vectors / rows;
   AllocationTrace &trace = steps;
-  ConcreteTensor lower = steps.allocate(self);
-  ConcreteTensor squares = steps.allocate(self);
-  ConcreteTensor sums = steps.allocate(factors);
+  MadeTensor lower = steps.allocate(self);
+  MadeTensor squares = steps.allocate(self);
+  MadeTensor sums = steps.allocate(factors);
   steps.free(squares);
-  ConcreteTensor scaled = steps.compute({factors, sums});
-  ConcreteTensor less = steps.compute(scaled, Number::Integer);
-  ConcreteTensor inverses = steps.compute({factors, less});
+  MadeTensor scaled = steps.compute({factors, sums});
+  MadeTensor less = steps.compute(scaled, Number::Integer);
+  MadeTensor inverses = steps.compute({factors, less});
   steps.free({scaled, less});
   ConcreteTensor turned = multiply(result, adjoin(getGradient()));
   // A vector times the matrices, and their product with it.

@@ -36,19 +36,19 @@ static void describeLogits(BackwardRule &rule, BackwardReplay &steps) {
     return koila::detail::describeUnknownBackward(rule);
   auto divide = [&] {
     if (loss.getReduction() == 1)
-      steps.allocateTemporary(getIntegerBytes(self.elementType));
+      allocateInteger(steps, self.elementType);
   };
   for (Value weight : {loss.getWeight(), loss.getPosWeight()})
     if (weight && (!isLikeSelf(weight) || rule.wantsGradient(weight)))
       return koila::detail::describeUnknownBackward(rule);
   // One tensor, written by each step.
   if (loss.getPosWeight()) {
-    ConcreteTensor weighted =
+    MadeTensor weighted =
         steps.compute({*rule.tensor(loss.getPosWeight()), target});
     if (weighted.dims != self.dims)
       return koila::detail::describeUnknownBackward(rule);
-    ConcreteTensor sum = steps.compute(weighted, Number::Integer);
-    ConcreteTensor sigmoid = steps.compute(self);
+    MadeTensor sum = steps.compute(weighted, Number::Integer);
+    MadeTensor sigmoid = steps.compute(self);
     steps.give(0, sum);
     steps.free({sigmoid, weighted});
   } else if (steps.wants(0)) {
@@ -58,7 +58,7 @@ static void describeLogits(BackwardRule &rule, BackwardReplay &steps) {
   // -self * grad, for the target.
   if (!steps.wants(1))
     return;
-  ConcreteTensor negated = steps.compute(self);
+  MadeTensor negated = steps.compute(self);
   steps.give(1, steps.compute({negated, steps.getGradient()}));
   steps.free(negated);
   divide();
@@ -77,7 +77,7 @@ static void describeEntropy(BackwardRule &rule, BackwardReplay &steps) {
     steps.give(operand,
                operand == 0 ? steps.allocate(self) : steps.compute(self));
     if (loss.getReduction() == 1)
-      steps.allocateTemporary(getIntegerBytes(self.elementType));
+      allocateInteger(steps, self.elementType);
   }
 }
 
@@ -87,13 +87,13 @@ static void describeSoftMargin(BackwardRule &rule, BackwardReplay &steps) {
   if (steps.wants(1) || target.dims != self.dims ||
       target.elementType != self.elementType)
     return koila::detail::describeUnknownBackward(rule);
-  ConcreteTensor negated = steps.compute(target);
-  ConcreteTensor product = steps.compute({negated, self});
-  ConcreteTensor power = steps.compute(product);
+  MadeTensor negated = steps.compute(target);
+  MadeTensor product = steps.compute({negated, self});
+  MadeTensor power = steps.compute(product);
   steps.free({negated, product});
   steps.give(0, steps.compute({target, power}));
-  steps.allocateTemporary(getFloatBytes(self.elementType));
-  steps.allocateTemporary(getIntegerBytes(self.elementType));
+  allocateFloat(steps, self.elementType);
+  allocateInteger(steps, self.elementType);
   steps.free(power);
 }
 

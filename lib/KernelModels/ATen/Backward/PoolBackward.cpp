@@ -49,7 +49,7 @@ static std::optional<ConcreteTensor> fillCopied(BackwardReplay &steps,
       copies += countBytes(gradient,
                            IntegerType::get(self.elementType.getContext(), 64));
   }
-  ConcreteTensor made = steps.allocate(self);
+  MadeTensor made = steps.allocate(self);
   steps.allocateTemporary(copies);
   return isOwn ? toChannelsLast(made) : made;
 }
@@ -181,7 +181,7 @@ void rules::describeResampleBackward(BackwardRule &rule) {
     return koila::detail::describeUnknownBackward(rule);
   BackwardReplay steps(rule);
   const ConcreteTensor &gradient = steps.getGradient();
-  ConcreteTensor made = steps.allocate(steps.read(0));
+  MadeTensor made = steps.allocate(steps.read(0));
   bool isInRows =
       isa<UpsampleBicubic2dOp, UpsampleBicubic2dVecOp, UpsampleBicubic2dAaOp,
           UpsampleBicubic2dAaVecOp>(rule.getOp());
@@ -200,7 +200,7 @@ void rules::describeResampleBackward(BackwardRule &rule) {
   } else if (isOfChannels) {
     steps.give(0, toChannelsLast(made));
   } else if (gradient.contiguous || gradient.dims.size() == 4) {
-    steps.allocateTemporary(getCopyBytes(gradient) + getBlockBytes(gradient));
+    steps.free(steps.contiguous(gradient));
     steps.give(0, made);
   } else {
     koila::detail::describeUnknownBackward(rule);

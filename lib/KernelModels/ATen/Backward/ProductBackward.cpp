@@ -40,7 +40,9 @@ struct Product {
 
   /// The gradient in the dims that the kernel saw; a copy replaces it.
   Factor readGradient(ArrayRef<int64_t> dims);
-  void give(unsigned operand, const Factor &like, bool isInColumns);
+  /// What `run` holds beside it comes after the new tensor.
+  void give(unsigned operand, const Factor &like, bool isInColumns,
+            llvm::function_ref<void()> run);
   /// mm and bmm compute the second gradient first, addmm the first.
   void runMm(unsigned first, unsigned second, bool isAdded);
   void runBmm(unsigned first, unsigned second, bool isAdded);
@@ -62,18 +64,22 @@ Factor Product::readGradient(ArrayRef<int64_t> dims) {
   if (!seen.getStrides())
     rule.setInexact("the strides of a gradient are unknown");
   if (isCopy)
-    steps.AllocationTrace::free(rule.getReleasableBytes());
+    steps.freeOutside(rule.getReleasableBytes());
   return toFactor(seen);
 }
 
 /// The new gradient of an operand: of the dims of `like`, in rows or columns.
-void Product::give(unsigned operand, const Factor &like, bool isInColumns) {
+void Product::give(unsigned operand, const Factor &like, bool isInColumns,
+                   llvm::function_ref<void()> run) {
   ConcreteTensor self = steps.read(operand);
-  ConcreteTensor made = steps.allocate({like.dims, like.type});
+  MadeTensor product = steps.allocate({like.dims, like.type});
+  run();
+  ConcreteTensor made = product;
+  AllocationTrace::Block block = product.block;
   bool isScaled = alpha != OpReplay::Number::None;
   if (isScaled) {
-    steps.compute(made, alpha);
-    steps.free(made);
+    block = steps.compute(made, alpha).block;
+    steps.free(product);
   }
   if (isInColumns)
     made = withStrides(std::move(made), SmallVector<int64_t>{1, like.dims[0]});
@@ -93,9 +99,11 @@ void Product::give(unsigned operand, const Factor &like, bool isInColumns) {
   bool isFolded = dims != made.dims;
   if (isFolded)
     made = steps.reshape(made, dims, isCopy);
+  if (isCopy)
+    block = {};
   if (isRows)
     made = transposeDims(made, -1, -2);
-  steps.give(operand, made,
+  steps.give(operand, MadeTensor(made, block),
              (isInColumns && !isScaled) || isWeight || isFolded || isRows);
 }
 
@@ -125,9 +133,12 @@ void Product::runMm(unsigned first, unsigned second, bool isAdded) {
   auto multiply = [&](const Factor &left, const Factor &right, bool isLeft,
                       const Factor &made, unsigned operand, bool isInColumns) {
     int64_t resolved = getResolvedBytes(isLeft ? left : right, right.dims[1]);
-    steps.allocateTemporary(blas::getMmBytes(rule, left, right) + resolved +
-                            made.numBytes());
-    give(operand, made, isInColumns);
+    give(operand, made, isInColumns, [&] {
+      if (resolved > 0)
+        steps.lump(blas::getMmBytes(rule, left, right) + resolved);
+      else
+        blas::allocateMm(steps, rule, left, right);
+    });
   };
   auto runFirst = [&] {
     if (!steps.wants(first))
@@ -159,9 +170,12 @@ void Product::runBmm(unsigned first, unsigned second, bool isAdded) {
     if (!steps.wants(operand))
       return;
     int64_t resolved = resolveConjugate(rule, isLeft ? left : right);
-    steps.allocateTemporary(blas::getBmmBytes(rule, left, right) + resolved +
-                            made.numBytes());
-    give(operand, made, false);
+    give(operand, made, false, [&] {
+      if (resolved > 0)
+        steps.lump(blas::getBmmBytes(rule, left, right) + resolved);
+      else
+        blas::allocateBmm(steps, rule, left, right);
+    });
   };
   if (isAdded)
     multiply(gradient, blas::transpose(rhs), false, lhs, first);
@@ -312,27 +326,28 @@ static void multiplyVector(BackwardRule &rule, BackwardReplay &steps,
   ConcreteTensor gradient =
       steps.reshape(steps.getGradient(), {matrix.dims[0]}, isCopy);
   if (isCopy)
-    steps.AllocationTrace::free(rule.getReleasableBytes());
-  auto scale = [&](ConcreteTensor made) {
+    steps.freeOutside(rule.getReleasableBytes());
+  auto scale = [&](MadeTensor made) {
     if (alpha == OpReplay::Number::None)
       return made;
-    ConcreteTensor scaled = steps.compute(made, alpha);
+    MadeTensor scaled = steps.compute(made, alpha);
     steps.free(made);
     return scaled;
   };
   if (steps.wants(first)) {
-    ConcreteTensor made =
+    MadeTensor made =
         scale(steps.compute({makeColumn(steps, gradient), steps.read(second)}));
     ConcreteTensor self = steps.read(first);
-    bool isFolded = self.dims != made.dims;
-    steps.give(first, isFolded ? steps.reshape(made, self.dims, isCopy) : made,
-               isFolded);
+    if (self.dims == made.dims)
+      steps.give(first, made);
+    else
+      steps.give(first, steps.reshape(made, self.dims, isCopy),
+                 /*isViewed=*/true);
   }
   if (steps.wants(second)) {
-    steps.allocateTemporary(
-        blas::getMvBytes(rule, blas::transpose(matrix), toFactor(gradient)) +
-        vector.numBytes());
-    steps.give(second, scale(steps.allocate({vector.dims, vector.type})));
+    MadeTensor made = steps.allocate({vector.dims, vector.type});
+    blas::allocateMv(steps, rule, blas::transpose(matrix), toFactor(gradient));
+    steps.give(second, scale(made));
   }
   steps.finish();
 }
@@ -401,14 +416,14 @@ static void describeOuter(BackwardRule &rule) {
     ConcreteTensor sum{left.dims, left.elementType};
     if (sumsLeft) {
       sum = steps.allocate(sum);
-      steps.allocateTemporary(getPartialBytes(rule, ofLeft, sum));
+      steps.allocateBriefly(getPartialBytes(rule, ofLeft, sum));
       steps.free(ofLeft);
     }
     steps.give(0, sum, /*isViewed=*/true);
   }
   if (steps.wants(1)) {
-    ConcreteTensor sum = steps.allocate({right.dims, right.elementType});
-    steps.allocateTemporary(getPartialBytes(rule, ofRight, sum));
+    MadeTensor sum = steps.allocate({right.dims, right.elementType});
+    steps.allocateBriefly(getPartialBytes(rule, ofRight, sum));
     steps.free(ofRight);
     steps.give(1, sum, /*isViewed=*/true);
   }
@@ -454,11 +469,10 @@ static void describeAddr(BackwardRule &rule) {
     if (!steps.wants(operand))
       return;
     ConcreteTensor self = steps.read(operand);
-    steps.allocateTemporary(blas::getMvBytes(rule, matrix, vector) +
-                            self.numBytes());
-    ConcreteTensor made = steps.allocate(self);
+    MadeTensor made = steps.allocate(self);
+    blas::allocateMv(steps, rule, matrix, vector);
     if (sum->alpha != OpReplay::Number::None) {
-      ConcreteTensor scaled = steps.compute(made, sum->alpha);
+      MadeTensor scaled = steps.compute(made, sum->alpha);
       steps.free(made);
       made = scaled;
     }

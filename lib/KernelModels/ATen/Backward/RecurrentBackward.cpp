@@ -255,8 +255,8 @@ void GruBackward::sumBias(int64_t rows) {
   if (!layers.facts.biases)
     return;
   int64_t columns = kGruGates * layers.hidden;
-  ConcreteTensor sum = steps.allocate({{columns}, layers.type});
-  steps.allocateTemporary(
+  MadeTensor sum = steps.allocate({{columns}, layers.type});
+  steps.allocateBriefly(
       getPartialBytes(rule, {{rows, columns}, layers.type}, sum));
 }
 

@@ -49,14 +49,14 @@ static ConcreteTensor expandBack(Operation *op, BackwardReplay &steps) {
 }
 
 /// mask.sum(dims, true), of the shape of `like`: of a copy as int64.
-static ConcreteTensor countMask(BackwardRule &rule, BackwardReplay &steps,
+static MadeTensor countMask(BackwardRule &rule, BackwardReplay &steps,
                                 const ConcreteTensor &mask,
                                 const ConcreteTensor &like) {
-  ConcreteTensor count = like;
-  count.elementType = IntegerType::get(like.elementType.getContext(), 64);
-  count = steps.allocate(count);
-  steps.allocateTemporary(getCastBytes(mask, count.elementType) +
-                          getPartialBytes(rule, mask, count));
+  ConcreteTensor integers = like;
+  integers.elementType = IntegerType::get(like.elementType.getContext(), 64);
+  MadeTensor count = steps.allocate(integers);
+  allocateSum(rule, steps, mask, count,
+              SmallVector<bool>(mask.dims.size(), true));
   return count;
 }
 
@@ -68,10 +68,10 @@ static void runExtremum(BackwardRule &rule, BackwardReplay &steps) {
   auto result = rule.tensor(op->getResult(0));
   if (!result)
     return koila::detail::describeUnknownBackward(rule);
-  ConcreteTensor mask = steps.compute({restoreDims(op, *result, self), self},
+  MadeTensor mask = steps.compute({restoreDims(op, *result, self), self},
                                       Number::None, OpReplay::Result::Bool);
-  ConcreteTensor count = countMask(rule, steps, mask, gradient);
-  ConcreteTensor masked = steps.compute({gradient, mask});
+  MadeTensor count = countMask(rule, steps, mask, gradient);
+  MadeTensor masked = steps.compute({gradient, mask});
   steps.give(0, steps.compute({masked, count}));
   steps.free({mask, masked, count});
 }
@@ -81,7 +81,7 @@ static void runExtremum(BackwardRule &rule, BackwardReplay &steps) {
 static void runBothExtrema(BackwardRule &rule, BackwardReplay &steps) {
   auto op = cast<AminmaxOp>(rule.getOp());
   ConcreteTensor self = steps.read(0);
-  std::optional<ConcreteTensor> made;
+  std::optional<MadeTensor> made;
   for (unsigned index : {0u, 1u}) {
     const ConcreteTensor *gradient = rule.getGradient(index);
     auto result = rule.tensor(op->getResult(index));
@@ -89,12 +89,12 @@ static void runBothExtrema(BackwardRule &rule, BackwardReplay &steps) {
       continue;
     if (!result || self.dims.empty())
       return koila::detail::describeUnknownBackward(rule);
-    ConcreteTensor mask = steps.compute({restoreDims(op, *result, self), self},
+    MadeTensor mask = steps.compute({restoreDims(op, *result, self), self},
                                         Number::None, OpReplay::Result::Bool);
-    ConcreteTensor count = steps.OpReplay::sum(mask, op.getDim(), true);
-    ConcreteTensor share =
+    MadeTensor count = steps.OpReplay::sum(mask, op.getDim(), true);
+    MadeTensor share =
         steps.compute({restoreDims(op, *gradient, self), count});
-    ConcreteTensor part = steps.compute({share, mask});
+    MadeTensor part = steps.compute({share, mask});
     steps.free({share, count, mask});
     if (made)
       steps.free(part);
@@ -107,8 +107,8 @@ static void runBothExtrema(BackwardRule &rule, BackwardReplay &steps) {
 /// grad * (self - result).exp()
 static void runLogsumexp(BackwardRule &rule, BackwardReplay &steps) {
   ConcreteTensor self = steps.read(0);
-  ConcreteTensor difference = steps.compute(self);
-  ConcreteTensor power = steps.compute(difference);
+  MadeTensor difference = steps.compute(self);
+  MadeTensor power = steps.compute(difference);
   steps.give(0, steps.compute(power));
   steps.free({difference, power});
 }
@@ -136,47 +136,47 @@ static void runNorm(BackwardRule &rule, BackwardReplay &steps) {
   ConcreteTensor gradient = restoreDims(op, steps.getGradient(), self);
   norm = restoreDims(op, *norm, self);
   if (*order == 1) {
-    ConcreteTensor sign = steps.compute(self);
+    MadeTensor sign = steps.compute(self);
     steps.give(0, steps.compute({gradient, sign}));
     return steps.free(sign);
   }
   if (*order == 2) {
-    ConcreteTensor quotient = steps.compute(self);
-    ConcreteTensor isZero =
+    MadeTensor quotient = steps.compute(self);
+    MadeTensor isZero =
         steps.compute(*norm, Number::Integer, OpReplay::Result::Bool);
     steps.give(0, steps.compute(quotient));
     return steps.free({quotient, isZero});
   }
   if (std::isinf(*order)) {
     // self.sgn() * ((grad / mask.sum(dim, true)) * mask)
-    ConcreteTensor size = steps.compute(self);
-    ConcreteTensor equal =
+    MadeTensor size = steps.compute(self);
+    MadeTensor equal =
         steps.compute(size, Number::None, OpReplay::Result::Bool);
-    ConcreteTensor isNan =
+    MadeTensor isNan =
         steps.compute(size, Number::None, OpReplay::Result::Bool);
-    ConcreteTensor mask =
+    MadeTensor mask =
         steps.compute({equal, isNan}, Number::None, OpReplay::Result::Bool);
     steps.free({equal, isNan});
-    ConcreteTensor count = countMask(rule, steps, mask, *norm);
-    ConcreteTensor shares = steps.compute({gradient, count});
-    ConcreteTensor spread = steps.compute({shares, mask});
-    ConcreteTensor sign = steps.compute(self);
+    MadeTensor count = countMask(rule, steps, mask, *norm);
+    MadeTensor shares = steps.compute({gradient, count});
+    MadeTensor spread = steps.compute({shares, mask});
+    MadeTensor sign = steps.compute(self);
     steps.give(0, steps.compute({sign, spread}));
     return steps.free({size, mask, sign, count, shares, spread});
   }
   // self * self.abs().pow_(p - 2), or of an order below two the sign of it,
   // times grad / norm.pow(p - 1).
-  ConcreteTensor size = steps.compute(self), sign = size;
+  MadeTensor size = steps.compute(self), sign = size;
   if (*order < 2)
     sign = steps.compute(self);
-  ConcreteTensor scaled = steps.compute({self, size});
+  MadeTensor scaled = steps.compute({self, size});
   if (*order < 2)
     steps.free(sign);
   steps.free(size);
-  ConcreteTensor power = steps.compute(*norm);
-  ConcreteTensor shares = steps.compute({gradient, power});
+  MadeTensor power = steps.compute(*norm);
+  MadeTensor shares = steps.compute({gradient, power});
   steps.free(power);
-  ConcreteTensor isZero =
+  MadeTensor isZero =
       steps.compute(*norm, Number::Integer, OpReplay::Result::Bool);
   steps.free(isZero);
   steps.give(0, steps.compute({scaled, shares}));
@@ -185,9 +185,9 @@ static void runNorm(BackwardRule &rule, BackwardReplay &steps) {
 
 /// The gradient, expanded, times self.isnan().logical_not().
 static void runNansum(BackwardReplay &steps, const ConcreteTensor &expanded) {
-  ConcreteTensor isNan =
+  MadeTensor isNan =
       steps.compute(steps.read(0), Number::None, OpReplay::Result::Bool);
-  ConcreteTensor isNumber =
+  MadeTensor isNumber =
       steps.compute(isNan, Number::None, OpReplay::Result::Bool);
   steps.give(0, steps.compute({expanded, isNumber}));
   steps.free({isNan, isNumber});
@@ -203,13 +203,13 @@ static void multiplyOthers(BackwardReplay &steps, const ConcreteTensor &self,
   slice.dims[dim] = 1;
   rest.dims[dim] -= 1;
   slice = steps.allocate(slice);
-  ConcreteTensor before = steps.allocate(self), upTo = steps.allocate(self);
+  MadeTensor before = steps.allocate(self), upTo = steps.allocate(self);
   rest = steps.allocate(rest);
-  ConcreteTensor after = steps.allocate(self);
+  MadeTensor after = steps.allocate(self);
   steps.free({slice, rest});
-  ConcreteTensor turned = steps.allocate(self), from = steps.allocate(self);
+  MadeTensor turned = steps.allocate(self), from = steps.allocate(self);
   steps.free(turned);
-  ConcreteTensor others = steps.allocate(self), made = steps.allocate(self);
+  MadeTensor others = steps.allocate(self), made = steps.allocate(self);
   steps.free({others, made, from, after, upTo, before});
 }
 
@@ -229,7 +229,7 @@ static void runProd(BackwardRule &rule, BackwardReplay &steps) {
   ConcreteTensor gradient = restoreDims(op, steps.getGradient(), self);
   int64_t rank = self.dims.size(), dim = along ? along.getInt() : 0;
   dim += dim < 0 ? rank : 0;
-  ConcreteTensor isZero =
+  MadeTensor isZero =
       steps.compute(self, Number::Integer, OpReplay::Result::Bool);
   ConcreteTensor row = self, zeros;
   if (along) {
@@ -246,9 +246,9 @@ static void runProd(BackwardRule &rule, BackwardReplay &steps) {
     zeros.dims.front() = 1;
     zeros = steps.allocate(zeros);
   }
-  ConcreteTensor quotient =
+  MadeTensor quotient =
       steps.compute({restoreDims(op, *result, self), self});
-  ConcreteTensor made = steps.compute({gradient, quotient});
+  MadeTensor made = steps.compute({gradient, quotient});
   steps.free({quotient, made});
   multiplyOthers(steps, row, dim);
   steps.allocate(made);
@@ -261,7 +261,7 @@ static void runProd(BackwardRule &rule, BackwardReplay &steps) {
 }
 
 /// 2 / (count - correction) * grad * (self - self.mean())
-static ConcreteTensor runVariance(BackwardRule &rule, BackwardReplay &steps,
+static MadeTensor runVariance(BackwardRule &rule, BackwardReplay &steps,
                                   ConcreteTensor gradient) {
   Operation *op = rule.getOp();
   ConcreteTensor self = steps.read(0);
@@ -274,28 +274,28 @@ static ConcreteTensor runVariance(BackwardRule &rule, BackwardReplay &steps,
     for (int64_t dim : dims.asArrayRef())
       average.dims[dim < 0 ? dim + self.dims.size() : dim] = 1;
   }
-  average = steps.allocate(average);
-  steps.allocateTemporary(getMeanBytes(rule, self, average));
-  ConcreteTensor difference = steps.compute({self, average});
-  ConcreteTensor scaled = steps.compute(gradient, Number::Float);
-  ConcreteTensor made = steps.compute({scaled, difference});
-  steps.free({average, difference, scaled});
+  MadeTensor mean = steps.allocate(average);
+  allocateMean(rule, steps, self, mean);
+  MadeTensor difference = steps.compute({self, mean});
+  MadeTensor scaled = steps.compute(gradient, Number::Float);
+  MadeTensor made = steps.compute({scaled, difference});
+  steps.free({mean, difference, scaled});
   return made;
 }
 
 /// That of the variance, of (grad / (result * 2)).masked_fill_(result == 0, 0)
-static ConcreteTensor runDeviation(BackwardRule &rule, BackwardReplay &steps) {
+static MadeTensor runDeviation(BackwardRule &rule, BackwardReplay &steps) {
   auto result = rule.tensor(rule.getOp()->getResult(0));
   if (!result) {
     koila::detail::describeUnknownBackward(rule);
-    return steps.getGradient();
+    return {steps.getGradient(), {}};
   }
-  ConcreteTensor twice = steps.compute(*result, Number::Integer);
-  ConcreteTensor gradient = steps.compute({steps.getGradient(), twice});
-  ConcreteTensor isZero =
+  MadeTensor twice = steps.compute(*result, Number::Integer);
+  MadeTensor gradient = steps.compute({steps.getGradient(), twice});
+  MadeTensor isZero =
       steps.compute(*result, Number::Integer, OpReplay::Result::Bool);
   steps.free({isZero, twice});
-  ConcreteTensor made = runVariance(rule, steps, gradient);
+  MadeTensor made = runVariance(rule, steps, gradient);
   steps.free(gradient);
   return made;
 }
@@ -304,7 +304,7 @@ static ConcreteTensor runDeviation(BackwardRule &rule, BackwardReplay &steps) {
 /// Either may be missing. Source: var_mean_backward, std_mean_backward.
 static void runWithMean(BackwardRule &rule, BackwardReplay &steps) {
   Operation *op = rule.getOp();
-  std::optional<ConcreteTensor> made;
+  std::optional<MadeTensor> made;
   if (rule.getGradient())
     made = isa<StdMeanOp, StdMeanDimOp, StdMeanCorrectionOp>(op)
                ? runDeviation(rule, steps)
@@ -312,10 +312,10 @@ static void runWithMean(BackwardRule &rule, BackwardReplay &steps) {
   const ConcreteTensor *ofMean = rule.getGradient(1);
   if (ofMean) {
     ConcreteTensor self = steps.read(0);
-    ConcreteTensor share = steps.compute(
+    MadeTensor share = steps.compute(
         expandTo(restoreDims(op, *ofMean, self), self.dims), Number::Integer);
     if (made) {
-      ConcreteTensor sum = steps.compute({*made, share});
+      MadeTensor sum = steps.compute({*made, share});
       steps.free({*made, share});
       share = sum;
     }
@@ -330,13 +330,13 @@ static void spreadExtremum(BackwardRule &rule, BackwardReplay &steps) {
   auto result = rule.tensor(rule.getOp()->getResult(0));
   if (!result)
     return koila::detail::describeUnknownBackward(rule);
-  ConcreteTensor isNan =
+  MadeTensor isNan =
       steps.compute(*result, Number::None, OpReplay::Result::Bool);
-  ConcreteTensor mask =
+  MadeTensor mask =
       steps.compute({self, *result}, Number::None, OpReplay::Result::Bool);
   steps.free(isNan);
   steps.giveContiguous(0);
-  ConcreteTensor count = steps.sum(mask);
+  MadeTensor count = steps.sum(mask);
   steps.free(steps.compute({steps.getGradient(), count}));
   steps.free({count, mask});
 }
@@ -383,7 +383,7 @@ void rules::describeReductionBackward(BackwardRule &rule) {
       .Case<TraceOp>([&](auto) {
         ConcreteTensor self = steps.read(0);
         steps.giveContiguous(0);
-        steps.allocateTemporary(std::min(self.dims[0], self.dims[1]) *
+        steps.allocateBriefly(std::min(self.dims[0], self.dims[1]) *
                                 int64_t(sizeof(int64_t)));
       })
       .Default(

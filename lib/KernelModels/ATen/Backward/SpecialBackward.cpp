@@ -21,38 +21,38 @@ using Result = OpReplay::Result;
 /// sin(self * pi)) / (self * self * pi))). Source: sinc_backward.
 static void runSinc(const Formula &of) {
   ConcreteTensor self = of.self();
-  ConcreteTensor angle = of.steps.compute(self, Number::Float);
-  ConcreteTensor square = of.steps.compute({self, self});
-  ConcreteTensor area = of.steps.compute(square, Number::Float);
+  MadeTensor angle = of.steps.compute(self, Number::Float);
+  MadeTensor square = of.steps.compute({self, self});
+  MadeTensor area = of.steps.compute(square, Number::Float);
   of.steps.free(square);
-  ConcreteTensor cosine = of.steps.compute(angle);
-  ConcreteTensor product = of.steps.compute({angle, cosine});
-  ConcreteTensor sine = of.steps.compute(angle);
-  ConcreteTensor difference = of.steps.compute({product, sine});
-  ConcreteTensor quotient = of.steps.compute({difference, area});
-  ConcreteTensor made = of.steps.compute({of.gradient, quotient});
+  MadeTensor cosine = of.steps.compute(angle);
+  MadeTensor product = of.steps.compute({angle, cosine});
+  MadeTensor sine = of.steps.compute(angle);
+  MadeTensor difference = of.steps.compute({product, sine});
+  MadeTensor quotient = of.steps.compute({difference, area});
+  MadeTensor made = of.steps.compute({of.gradient, quotient});
   of.steps.free({cosine, product, sine, difference, quotient});
-  ConcreteTensor zero = of.steps.makeNumber(of.gradient);
-  ConcreteTensor isZero = of.steps.compute(area, Number::Float, Result::Bool);
+  MadeTensor zero = of.steps.makeNumber(of.gradient);
+  MadeTensor isZero = of.steps.compute(area, Number::Float, Result::Bool);
   of.steps.give(0, of.steps.mask(isZero, made));
   of.steps.free({angle, area, made, zero, isZero});
 }
 
 /// 0.5 * sqrt(pi) * exp(self.erfinv().pow(2)) * grad
 static void runErfinv(const Formula &of) {
-  ConcreteTensor inverse = of.steps.compute(of.self());
-  ConcreteTensor square = of.steps.compute(inverse);
-  ConcreteTensor power = of.steps.compute(square);
-  ConcreteTensor scaled = of.steps.compute(power, Number::Float);
+  MadeTensor inverse = of.steps.compute(of.self());
+  MadeTensor square = of.steps.compute(inverse);
+  MadeTensor power = of.steps.compute(square);
+  MadeTensor scaled = of.steps.compute(power, Number::Float);
   of.steps.give(0, of.steps.compute({scaled, of.gradient}));
   of.steps.free({inverse, square, power, scaled});
 }
 
 /// grad * 1 / (1 - self.pow(2))
 static void runAtanh(const Formula &of) {
-  ConcreteTensor square = of.steps.compute(of.self());
-  ConcreteTensor rest = of.steps.compute(square, Number::Integer);
-  ConcreteTensor same = of.steps.compute(of.gradient, Number::Integer);
+  MadeTensor square = of.steps.compute(of.self());
+  MadeTensor rest = of.steps.compute(square, Number::Integer);
+  MadeTensor same = of.steps.compute(of.gradient, Number::Integer);
   of.steps.give(0, of.steps.compute({same, rest}));
   of.steps.free({square, rest, same});
 }
@@ -63,13 +63,13 @@ static void runAngle(const Formula &of) {
   ConcreteTensor self = of.self();
   if (!isa<ComplexType>(self.elementType))
     return of.steps.give(0, of.steps.makeLike(self));
-  ConcreteTensor product = of.steps.compute({of.gradient, self});
-  ConcreteTensor size = of.steps.allocate(of.gradient);
-  ConcreteTensor square = of.steps.compute(size);
-  ConcreteTensor quotient = of.steps.compute({product, square});
-  ConcreteTensor turned = of.steps.compute(quotient, Number::Float);
-  ConcreteTensor zero = of.steps.makeNumber(self);
-  ConcreteTensor isZero = of.steps.compute(self, Number::Float, Result::Bool);
+  MadeTensor product = of.steps.compute({of.gradient, self});
+  MadeTensor size = of.steps.allocate(of.gradient);
+  MadeTensor square = of.steps.compute(size);
+  MadeTensor quotient = of.steps.compute({product, square});
+  MadeTensor turned = of.steps.compute(quotient, Number::Float);
+  MadeTensor zero = of.steps.makeNumber(self);
+  MadeTensor isZero = of.steps.compute(self, Number::Float, Result::Bool);
   of.steps.give(0, of.steps.mask(isZero, turned));
   of.steps.free({product, size, square, quotient, turned, zero, isZero});
 }
@@ -82,7 +82,7 @@ static void runAngle(const Formula &of) {
 /// where (self == 0) & (other <= 0).
 static void runXlogy(const Formula &of) {
   if (of.getOp()->hasAttr("self")) {
-    ConcreteTensor product =
+    MadeTensor product =
         of.steps.compute(of.gradient, of.getNumber("self"));
     of.steps.give(0, of.steps.compute({product, of.self()}));
     return of.steps.free(product);
@@ -91,16 +91,16 @@ static void runXlogy(const Formula &of) {
     return koila::detail::describeUnknownBackward(of.rule);
   ConcreteTensor self = of.self(), other = of.other();
   if (of.steps.wants(1)) {
-    ConcreteTensor product = of.steps.compute({of.gradient, self});
+    MadeTensor product = of.steps.compute({of.gradient, self});
     of.steps.give(1, of.steps.compute({product, other}));
     of.steps.free(product);
   }
   if (of.steps.wants(0)) {
-    ConcreteTensor logs = of.steps.compute({of.gradient, other});
-    ConcreteTensor isZero = of.steps.compute(self, Number::Float, Result::Bool);
-    ConcreteTensor isLess =
+    MadeTensor logs = of.steps.compute({of.gradient, other});
+    MadeTensor isZero = of.steps.compute(self, Number::Float, Result::Bool);
+    MadeTensor isLess =
         of.steps.compute(other, Number::Float, Result::Bool);
-    ConcreteTensor isBoth = of.steps.compute({isZero, isLess});
+    MadeTensor isBoth = of.steps.compute({isZero, isLess});
     of.steps.give(0, of.steps.allocate(logs));
     of.steps.free({logs, isZero, isLess, isBoth});
   }
@@ -116,7 +116,7 @@ static void runCopysign(const Formula &of) {
     of.steps.give(1, of.steps.makeLike(of.other()));
   if (!of.steps.wants(0))
     return;
-  ConcreteTensor ratio = of.steps.compute({*result, of.self()});
+  MadeTensor ratio = of.steps.compute({*result, of.self()});
   of.steps.free(of.steps.compute(of.self(), Number::Integer, Result::Bool));
   multiplyBy(of, ratio);
 }
@@ -127,9 +127,9 @@ static void runFmax(const Formula &of) {
   for (unsigned operand : {1u, 0u}) {
     if (!of.steps.wants(operand))
       continue;
-    ConcreteTensor isTaken =
+    MadeTensor isTaken =
         of.steps.compute({of.self(), of.other()}, Number::None, Result::Bool);
-    ConcreteTensor isNan =
+    MadeTensor isNan =
         of.steps.compute(of.other(), Number::None, Result::Bool);
     of.steps.give(operand, of.steps.allocate(of.gradient));
     of.steps.free({isTaken, isNan});

@@ -77,7 +77,7 @@ Signal SpectralBackward::runFull(const SmallVector<int64_t> &extents,
 Signal SpectralBackward::runHalf() {
   Signal made = transformReal(steps, gradient, dims, /*onesided=*/true);
   if (gradient.dims[dims.back()] > made.dims[dims.back()])
-    steps.allocateTemporary(getIntegerBytes(made.elementType));
+    allocateInteger(steps, made.elementType);
   return made;
 }
 

@@ -128,7 +128,7 @@ static void castBack(BackwardRule &rule, BackwardReplay &steps) {
 
 /// The parts joined; of those without a gradient zeros are made first.
 static void joinParts(BackwardRule &rule, BackwardReplay &steps) {
-  SmallVector<ConcreteTensor> zeros;
+  SmallVector<MadeTensor> zeros;
   for (OpResult part : rule.getOp()->getResults())
     if (!rule.getGradient(part.getResultNumber())) {
       auto tensor = rule.tensor(part);
@@ -142,7 +142,7 @@ static void joinParts(BackwardRule &rule, BackwardReplay &steps) {
 
 /// Of parts along a dim that goes: zeros are one number, which is expanded.
 static void stackParts(BackwardRule &rule, BackwardReplay &steps) {
-  SmallVector<ConcreteTensor> zeros;
+  SmallVector<MadeTensor> zeros;
   ConcreteTensor self = steps.read(0);
   for (OpResult part : rule.getOp()->getResults())
     if (!rule.getGradient(part.getResultNumber()))
@@ -234,7 +234,7 @@ void rules::describeViewBackward(BackwardRule &rule) {
         if (dim < 0 || dim >= rank)
           return koila::detail::describeUnknownBackward(rule);
         steps.giveContiguous(0);
-        steps.allocateTemporary(self.dims[dim] * int64_t(sizeof(int64_t)));
+        steps.allocateBriefly(self.dims[dim] * int64_t(sizeof(int64_t)));
       })
       .Case<ToDtypeOp, ToDeviceOp, ToOtherOp, ToDtypeLayoutOp, ToPrimDeviceOp,
             ToPrimDtypeOp, ToPrimOtherOp, TypeAsOp, CpuOp, ContiguousOp,

@@ -172,7 +172,7 @@ static void replayCtc(BackwardRule &rule, BackwardReplay &steps) {
   // infinite.
   if (reduction == 1) {
     replace(steps.compute(arrived, Number::Integer));
-    steps.AllocationTrace::free(rule.getReleasableBytes());
+    steps.freeOutside(rule.getReleasableBytes());
     replace(steps.compute({arrived, losses}));
     steps.free(losses);
   }
