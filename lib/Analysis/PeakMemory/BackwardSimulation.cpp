@@ -459,10 +459,10 @@ void PeakMemoryAnalysis::Impl::BackwardSimulation::finishSlices(
     MutableArrayRef<std::pair<const Run::Edge *, Gradient>> outputs) {
   auto first = llvm::find_if(
       outputs, [](const auto &output) { return output.first->operand == 0; });
+  drop(slices.slice, op);
   drop(first == outputs.end() ? slices.copied
                               : std::exchange(first->second, slices.copied),
        op);
-  drop(slices.slice, op);
 }
 
 void PeakMemoryAnalysis::Impl::BackwardSimulation::runNode(size_t index) {

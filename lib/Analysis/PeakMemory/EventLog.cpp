@@ -46,6 +46,13 @@ void EventLog::resize(const Storage *entry, int64_t bytes) {
       own.push_back(allocate(bytes - before, /*isExact=*/true));
     return;
   }
+  // All go as they came.
+  if (bytes == 0) {
+    for (const Block &block : own)
+      free(block);
+    blocks.erase(entry);
+    return;
+  }
   // The last blocks go; of one that is too large a part.
   while (before > bytes && !own.empty()) {
     Block &last = own.back();

@@ -78,6 +78,7 @@ void PeakMemoryAnalysis::Impl::initialize() {
     guesses.try_emplace(op, reason);
   for (const std::unique_ptr<Storage> &entry : storage.getStorages())
     addLifetime(*entry);
+  orderDeaths();
   if (records())
     collectGradients();
   module = function->getParentOfType<ModuleOp>();
@@ -404,6 +405,51 @@ void PeakMemoryAnalysis::Impl::addLifetime(const Storage &entry) {
     returned.insert(&entry);
   else
     deaths[last].push_back(&entry);
+}
+
+/// Which operands of `op` are optional tensors.
+static SmallVector<bool> findOptional(Operation &op) {
+  SmallVector<bool> isOptional(op.getNumOperands());
+  auto torchOp = dyn_cast<TorchOperatorInterface>(op);
+  if (!torchOp)
+    return isOptional;
+  auto segments = op.getAttrOfType<DenseI32ArrayAttr>("operandSegmentSizes");
+  unsigned argument = 0, operand = 0;
+  for (StringRef text : llvm::split(torchOp.getTorchSchema(), ',')) {
+    if (!text.contains("Tensor"))
+      continue;
+    // Only with segments there are several that may be missing.
+    unsigned count =
+        !segments ? 1
+        : argument < static_cast<unsigned>(segments.size()) ? segments[argument]
+                                                            : 0;
+    for (++argument; count > 0 && operand < isOptional.size(); --count)
+      isOptional[operand++] = text.contains("Tensor?");
+  }
+  return isOptional;
+}
+
+/// A kernel's optional arguments are moved from the stack, and end with its
+/// call; then the stack drops the others, the first one first. Sources:
+/// call_functor_with_args_from_stack_ in aten/src/ATen/core/boxing, drop() in
+/// aten/src/ATen/core/stack.h.
+void PeakMemoryAnalysis::Impl::orderDeaths() {
+  for (auto &[op, entries] : deaths) {
+    if (entries.size() < 2)
+      continue;
+    SmallVector<bool> isOptional = findOptional(*op);
+    auto getPlace = [&, op = op](const Storage *entry) {
+      std::pair<bool, unsigned> place(true, op->getNumOperands());
+      for (OpOperand &operand : op->getOpOperands())
+        if (unsigned index = operand.getOperandNumber();
+            storage.lookup(operand.get()) == entry)
+          place = {!isOptional[index], index};
+      return place;
+    };
+    llvm::stable_sort(entries, [&](const Storage *lhs, const Storage *rhs) {
+      return getPlace(lhs) < getPlace(rhs);
+    });
+  }
 }
 
 /// A call as one list of operations, and its analysis.

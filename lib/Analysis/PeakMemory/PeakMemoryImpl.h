@@ -202,6 +202,8 @@ struct PeakMemoryAnalysis::Impl {
   /// What keeps tensors alive in a way that lifetimes do not show.
   void collectUnmodelled();
   void addLifetime(const Storage &entry);
+  /// Those that end in one operation, in the order in which it drops them.
+  void orderDeaths();
   /// What branches and loops do with a storage that they hand on.
   enum class HandedOn {
     /// A call makes it at most once, in one of several branches.

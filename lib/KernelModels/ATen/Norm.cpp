@@ -220,7 +220,7 @@ static void describeWeightNorm(WorkspaceRule &rule, SavedRule *saved) {
       steps.allocateTemporary(rule.getTarget().threads * g.numBytes());
     steps.follow({v, g}, result);
     if (steps.wants(result))
-      for (const Term &term : {v, g, norms})
+      for (const Term &term : {g, v, norms})
         steps.save(term);
     return steps.finish(result);
   }

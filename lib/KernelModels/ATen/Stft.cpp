@@ -312,18 +312,18 @@ static void describeStftBackward(BackwardRule &rule, OpT op, bool center) {
   AllocationTrace &trace = steps;
   bool isHalf = op.getOnesided().value_or(true);
   Signal spectra = transposeDims(gradient, -1, -2);
+  AllocationTrace::Block block;
   if (isHalf) {
     spectra = spectral::makeContiguous({samples, frames, points},
                                        gradient.elementType);
-    trace.allocate(whole);
+    block = trace.allocate(whole);
   }
   spectra.strides = spectra.getStrides();
   if (!spectra.strides)
     return koila::detail::describeUnknownBackward(rule);
   int64_t last = spectra.dims.size() - 1;
   transformComplex(steps, spectra, {last});
-  if (isHalf)
-    trace.free(whole);
+  trace.free(block);
   trace.freeOutside(rule.getReleasableBytes());
   int64_t arrived = whole;
   if (hasWindow) {

@@ -30,8 +30,21 @@ void rules::passFrom(DifferentiationRule &rule, Value source) {
 
 void rules::describeFactors(DifferentiationRule &rule, Value first,
                             Value second) {
-  rule.saveFor(second, first);
+  // By their names in a node: mat1 and mat2 of addmm, self and vec of mv; but
+  // mat2 and self of mm and bmm.
+  auto getRank = [](Value factor) {
+    auto type = dyn_cast<RankedTensorType>(factor.getType());
+    return type ? type.getRank() : 0;
+  };
+  auto linear = dyn_cast<LinearOp>(rule.getOp());
+  bool isInOrder = linear ? static_cast<bool>(linear.getBias())
+                          : getRank(second) == 1 ||
+                                (getRank(first) == 2 && getRank(second) > 2);
+  if (isInOrder)
+    rule.saveFor(second, first);
   rule.saveFor(first, second);
+  if (!isInOrder)
+    rule.saveFor(second, first);
 }
 
 void rules::describeExpressionDerivative(DifferentiationRule &rule) {
@@ -109,9 +122,9 @@ void rules::describeDistanceDerivative(DifferentiationRule &rule) {
   Operation *op = rule.getOp();
   if (isa<PairwiseDistanceOp, CosineSimilarityOp>(op))
     return describeExpressionDerivative(rule);
-  rule.save(op->getResult(0));
   for (Value operand : op->getOperands())
     rule.save(operand);
+  rule.save(op->getResult(0));
 }
 
 // Source: _embedding_bag in derivatives.yaml.

@@ -44,13 +44,13 @@ struct Call {
   }
   /// The node of a product or quotient with a number, the first that is run:
   /// the gradient that arrived is dropped.
-  ConcreteTensor scale(Number number) {
+  MadeTensor scale(Number number) {
     MadeTensor scaled = steps.compute(steps.getGradient(), number);
     steps.freeOutside(rule.getReleasableBytes());
     return scaled;
   }
   /// The node of an operand that ends.
-  ConcreteTensor replace(const ConcreteTensor &old, ConcreteTensor made) {
+  MadeTensor replace(const MadeTensor &old, MadeTensor made) {
     steps.free(old);
     return made;
   }
@@ -87,7 +87,7 @@ static MadeTensor choose(Call &of, llvm::function_ref<void()> freeArrived) {
 /// The nodes of the losses of all classes alike, down to the logarithms. With
 /// weights the result is a tensor of its own, else a view of one value for each
 /// sample; `held` is what is freed with it.
-static ConcreteTensor spreadSmooth(Call &of, ConcreteTensor gradient,
+static ConcreteTensor spreadSmooth(Call &of, MadeTensor gradient,
                                    int64_t &held) {
   BackwardReplay &steps = of.steps;
   Type type = of.self.elementType;
@@ -102,7 +102,7 @@ static ConcreteTensor spreadSmooth(Call &of, ConcreteTensor gradient,
   MadeTensor filled = steps.allocate({of.target.dims, type});
   steps.free(gradient);
   steps.free({of.target.dims, IntegerType::get(type.getContext(), 1)});
-  ConcreteTensor negated = of.replace(filled, steps.compute(filled));
+  MadeTensor negated = of.replace(filled, steps.compute(filled));
   held = negated.numBytes();
   ConcreteTensor spread = of.spreadClasses(negated);
   if (!of.weight)

@@ -136,10 +136,10 @@ static void runDiff(BackwardRule &rule, BackwardReplay &steps, DiffOp op) {
     return koila::detail::describeUnknownBackward(rule);
   MadeTensor negated = steps.compute(steps.getGradient());
   MadeTensor first = steps.allocate(steps.read(0));
-  steps.free(negated);
-  steps.giveContiguous(0);
   steps.freeOutside(rule.getReleasableBytes());
-  steps.free(first);
+  MadeTensor second = steps.allocate(steps.read(0));
+  steps.free({second, negated});
+  steps.give(0, first);
 }
 
 void rules::describeCumulativeBackward(BackwardRule &rule) {

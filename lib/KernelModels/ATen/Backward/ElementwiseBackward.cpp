@@ -71,6 +71,9 @@ static void runRrelu(const Formula &of) {
   noise.contiguous = true;
   noise.strides.reset();
   of.steps.give(0, of.steps.compute({noise, of.gradient}));
+  // Of what was saved the noise goes first.
+  of.steps.freeOutside(of.rule.getReleasableBytes());
+  of.steps.freeOutside(noise.numBytes());
 }
 
 /// oneDNN computes it of a contiguous input: it copies any other gradient, and
@@ -102,10 +105,11 @@ static void runSqrt(const Formula &of) {
 
 /// -0.5 * grad * result.pow(3)
 static void runRsqrt(const Formula &of) {
-  MadeTensor half = of.steps.compute(of.gradient, Number::Float);
+  // The second factor first: GCC evaluates operands from the right.
   MadeTensor cube = of.steps.compute(of.self());
+  MadeTensor half = of.steps.compute(of.gradient, Number::Float);
   of.steps.give(0, of.steps.compute({half, cube}));
-  of.steps.free({half, cube});
+  of.steps.free({cube, half});
 }
 
 /// grad * f(self)
@@ -276,7 +280,8 @@ static void runReversedSub(const Formula &of) {
 /// where(condition, grad, 0), and the reverse.
 static void runWhere(const Formula &of) {
   ValueRange operands = of.getOp()->getOperands();
-  for (unsigned index = 1; index < operands.size(); ++index) {
+  // In the order of their names: other, then self.
+  for (unsigned index = operands.size(); --index > 0;) {
     if (!isa<TensorType>(operands[index].getType()) || !of.steps.wants(index))
       continue;
     MadeTensor zero = of.steps.makeNumber(of.gradient);
@@ -474,7 +479,10 @@ static void runLogOfSum(const Formula &of) {
     if (!of.steps.wants(operand))
       continue;
     MadeTensor difference = of.steps.compute({of.self(), of.other()});
-    MadeTensor power = of.steps.compute(difference, number);
+    // A number to the power of a tensor: the result comes before it.
+    MadeTensor power = of.steps.allocate(difference);
+    if (number == Number::Integer)
+      allocateInteger(of.steps, difference.elementType);
     MadeTensor sum = of.steps.compute(power, Number::Integer);
     multiplyBy(of, sum, operand);
     of.steps.free({difference, power});

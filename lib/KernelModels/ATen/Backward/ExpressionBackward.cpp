@@ -162,10 +162,10 @@ static void runSqrt(Engine &of) {
 
 /// -0.5 * grad * result.pow(3)
 static void runRsqrt(Engine &of) {
-  MadeTensor half = of.steps.compute(of.getGradient(), Number::Float);
   MadeTensor cube = of.steps.compute(of.getResult());
+  MadeTensor half = of.steps.compute(of.getGradient(), Number::Float);
   of.give(0, of.steps.compute({half, cube}));
-  of.steps.free({half, cube});
+  of.steps.free({cube, half});
 }
 
 /// grad * (exponent * self.pow(exponent - 1)), an exponent other than zero.
@@ -186,7 +186,7 @@ static void runClampMin(Engine &of) {
 }
 
 static void runWhere(Engine &of) {
-  for (unsigned operand : {1u, 2u}) {
+  for (unsigned operand : {2u, 1u}) {
     if (!of.wants(operand))
       continue;
     MadeTensor zero = of.steps.makeNumber(of.getGradient());
@@ -221,12 +221,12 @@ static void runXlogy(Engine &of) {
   }
   if (of.wants(0)) {
     MadeTensor logs = of.steps.compute({of.getGradient(), other});
-    MadeTensor isZero = of.steps.compute(self, Number::Float, Result::Bool);
     MadeTensor isLess =
         of.steps.compute(other, Number::Float, Result::Bool);
+    MadeTensor isZero = of.steps.compute(self, Number::Float, Result::Bool);
     MadeTensor isBoth = of.steps.compute({isZero, isLess});
     of.give(0, of.steps.allocate(logs));
-    of.steps.free({logs, isZero, isLess, isBoth});
+    of.steps.free({logs, isLess, isZero, isBoth});
   }
 }
 

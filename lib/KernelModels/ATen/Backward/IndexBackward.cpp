@@ -233,13 +233,14 @@ void ScatterReduce::runExtremum(bool includesSelf) {
   MadeTensor read = gather();
   MadeTensor sourceMask = toMask(source, value);
   MadeTensor other = steps.compute({sourceMask, read});
-  steps.free({sourceMask, read});
+  steps.free({read, sourceMask});
   if (includesSelf) {
     steps.free({value, selves, sources, count, shares});
     return give(own, other, includesSelf);
   }
+  steps.free({value, selves, sources, count, shares});
   MadeTensor written = scatter(own);
-  steps.free({own, value, selves, sources, count, shares});
+  steps.free(own);
   give(written, other, /*includesSelf=*/true);
 }
 

@@ -50,7 +50,7 @@ static void describeLogits(BackwardRule &rule, BackwardReplay &steps) {
     MadeTensor sum = steps.compute(weighted, Number::Integer);
     MadeTensor sigmoid = steps.compute(self);
     steps.give(0, sum);
-    steps.free({sigmoid, weighted});
+    steps.free({weighted, sigmoid});
   } else if (steps.wants(0)) {
     steps.give(0, steps.compute(self));
   }

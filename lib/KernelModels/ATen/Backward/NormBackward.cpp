@@ -76,8 +76,8 @@ static void describeLayerNorm(BackwardRule &rule, BackwardReplay &steps) {
   bool hasSums = (norm.getWeight() && rule.wantsGradient(norm.getWeight())) ||
                  (norm.getBias() && rule.wantsGradient(norm.getBias()));
   if (hasSums)
-    steps.allocateTemporary(2 * rule.getTarget().threads * columns *
-                            getElementBytes(input.elementType));
+    steps.allocateBriefly(2 * rule.getTarget().threads * columns *
+                          getElementBytes(input.elementType));
   steps.freeContiguous(input);
   steps.freeContiguous(gradient);
 }

@@ -60,7 +60,7 @@ static MadeTensor countMask(BackwardRule &rule, BackwardReplay &steps,
   return count;
 }
 
-/// grad * (self == result), divided by how many there are.
+/// grad / count * (self == result), where so many are the extremum.
 static void runExtremum(BackwardRule &rule, BackwardReplay &steps) {
   Operation *op = rule.getOp();
   ConcreteTensor self = steps.read(0);
@@ -71,9 +71,9 @@ static void runExtremum(BackwardRule &rule, BackwardReplay &steps) {
   MadeTensor mask = steps.compute({restoreDims(op, *result, self), self},
                                       Number::None, OpReplay::Result::Bool);
   MadeTensor count = countMask(rule, steps, mask, gradient);
-  MadeTensor masked = steps.compute({gradient, mask});
-  steps.give(0, steps.compute({masked, count}));
-  steps.free({mask, masked, count});
+  MadeTensor share = steps.compute({gradient, count});
+  steps.give(0, steps.compute({share, mask}));
+  steps.free({mask, count, share});
 }
 
 /// grad / count * (self == result), of either extremum; the second one is added
@@ -95,7 +95,7 @@ static void runBothExtrema(BackwardRule &rule, BackwardReplay &steps) {
     MadeTensor share =
         steps.compute({restoreDims(op, *gradient, self), count});
     MadeTensor part = steps.compute({share, mask});
-    steps.free({share, count, mask});
+    steps.free({mask, count, share});
     if (made)
       steps.free(part);
     else
@@ -162,7 +162,7 @@ static void runNorm(BackwardRule &rule, BackwardReplay &steps) {
     MadeTensor spread = steps.compute({shares, mask});
     MadeTensor sign = steps.compute(self);
     steps.give(0, steps.compute({sign, spread}));
-    return steps.free({size, mask, sign, count, shares, spread});
+    return steps.free({size, mask, count, shares, spread, sign});
   }
   // self * self.abs().pow_(p - 2), or of an order below two the sign of it,
   // times grad / norm.pow(p - 1).
@@ -294,7 +294,7 @@ static MadeTensor runDeviation(BackwardRule &rule, BackwardReplay &steps) {
   MadeTensor gradient = steps.compute({steps.getGradient(), twice});
   MadeTensor isZero =
       steps.compute(*result, Number::Integer, OpReplay::Result::Bool);
-  steps.free({isZero, twice});
+  steps.free({twice, isZero});
   MadeTensor made = runVariance(rule, steps, gradient);
   steps.free(gradient);
   return made;
@@ -338,7 +338,7 @@ static void spreadExtremum(BackwardRule &rule, BackwardReplay &steps) {
   steps.giveContiguous(0);
   MadeTensor count = steps.sum(mask);
   steps.free(steps.compute({steps.getGradient(), count}));
-  steps.free({count, mask});
+  steps.free({mask, count});
 }
 
 void rules::describeReductionBackward(BackwardRule &rule) {

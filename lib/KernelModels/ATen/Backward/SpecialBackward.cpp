@@ -51,7 +51,7 @@ static void runErfinv(const Formula &of) {
 /// grad * 1 / (1 - self.pow(2))
 static void runAtanh(const Formula &of) {
   MadeTensor square = of.steps.compute(of.self());
-  MadeTensor rest = of.steps.compute(square, Number::Integer);
+  MadeTensor rest = of.steps.subtractFromNumber(square);
   MadeTensor same = of.steps.compute(of.gradient, Number::Integer);
   of.steps.give(0, of.steps.compute({same, rest}));
   of.steps.free({square, rest, same});
@@ -63,15 +63,17 @@ static void runAngle(const Formula &of) {
   ConcreteTensor self = of.self();
   if (!isa<ComplexType>(self.elementType))
     return of.steps.give(0, of.steps.makeLike(self));
-  MadeTensor product = of.steps.compute({of.gradient, self});
+  // The divisor first: GCC evaluates operands from the right.
   MadeTensor size = of.steps.allocate(of.gradient);
+  of.steps.allocateBriefly(self.numBytes());
   MadeTensor square = of.steps.compute(size);
+  MadeTensor product = of.steps.compute({of.gradient, self});
   MadeTensor quotient = of.steps.compute({product, square});
   MadeTensor turned = of.steps.compute(quotient, Number::Float);
   MadeTensor zero = of.steps.makeNumber(self);
   MadeTensor isZero = of.steps.compute(self, Number::Float, Result::Bool);
   of.steps.give(0, of.steps.mask(isZero, turned));
-  of.steps.free({product, size, square, quotient, turned, zero, isZero});
+  of.steps.free({size, square, product, quotient, turned, zero, isZero});
 }
 
 //===----------------------------------------------------------------------===//
@@ -97,12 +99,12 @@ static void runXlogy(const Formula &of) {
   }
   if (of.steps.wants(0)) {
     MadeTensor logs = of.steps.compute({of.gradient, other});
-    MadeTensor isZero = of.steps.compute(self, Number::Float, Result::Bool);
     MadeTensor isLess =
         of.steps.compute(other, Number::Float, Result::Bool);
+    MadeTensor isZero = of.steps.compute(self, Number::Float, Result::Bool);
     MadeTensor isBoth = of.steps.compute({isZero, isLess});
     of.steps.give(0, of.steps.allocate(logs));
-    of.steps.free({logs, isZero, isLess, isBoth});
+    of.steps.free({logs, isLess, isZero, isBoth});
   }
 }
 

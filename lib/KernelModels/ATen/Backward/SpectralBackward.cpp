@@ -64,11 +64,11 @@ Signal SpectralBackward::runFull(const SmallVector<int64_t> &extents,
   bool isFilled = isHalf && extents[dims.back()] > gradient.dims[dims.back()];
   if (isFilled)
     full = makeContiguous(extents, gradient.elementType);
+  AllocationTrace::Block block;
   if (isFilled)
-    steps.AllocationTrace::allocate(full.numBytes());
+    block = steps.AllocationTrace::allocate(full.numBytes());
   Signal made = transformComplex(steps, full, dims);
-  if (isFilled)
-    steps.free(full);
+  steps.AllocationTrace::free(block);
   return made;
 }
 
@@ -96,7 +96,8 @@ void SpectralBackward::giveResized(Signal made, int64_t saved) {
   }
   if (whole.dims == self.dims)
     return rule.setNew(0, whole, /*isViewed=*/isReal, made.numBytes());
-  steps.AllocationTrace::free(releasable + saved);
+  steps.freeOutside(releasable);
+  steps.freeOutside(saved);
   bool isFilled = false, isCut = false;
   for (auto [own, other] : llvm::zip(self.dims, whole.dims)) {
     isFilled |= own < other;
@@ -109,7 +110,7 @@ void SpectralBackward::giveResized(Signal made, int64_t saved) {
   part = isCut ? steps.allocate(part)
                : steps.makeLike(withStrides(part, whole.getStrides()));
   steps.give(0, part);
-  steps.AllocationTrace::free(made.numBytes());
+  steps.free(made.numBytes());
 }
 
 void SpectralBackward::run() {

@@ -137,7 +137,9 @@ static void joinParts(BackwardRule &rule, BackwardReplay &steps) {
       zeros.push_back(steps.allocate(*tensor));
     }
   steps.giveContiguous(0);
-  steps.free(zeros);
+  // A vector destroys the first first.
+  for (const MadeTensor &zero : zeros)
+    steps.free(zero);
 }
 
 /// Of parts along a dim that goes: zeros are one number, which is expanded.
@@ -148,7 +150,8 @@ static void stackParts(BackwardRule &rule, BackwardReplay &steps) {
     if (!rule.getGradient(part.getResultNumber()))
       zeros.push_back(steps.makeNumber(self));
   steps.giveContiguous(0);
-  steps.free(zeros);
+  for (const MadeTensor &zero : zeros)
+    steps.free(zero);
 }
 
 void rules::describeViewBackward(BackwardRule &rule) {
