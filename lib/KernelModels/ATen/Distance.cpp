@@ -279,15 +279,16 @@ static void describeCdistBackward(BackwardRule &rule) {
         operand == 0 ? *distances : transposeDims(*distances, -1, -2)};
     for (const ConcreteTensor &tensor : read)
       steps.contiguous(tensor);
-    int64_t copied = 0;
+    SmallVector<int64_t> copied;
     for (const ConcreteTensor &tensor : operands)
-      copied += copyExpanded(steps, tensor, leading);
+      copied.push_back(copyExpanded(steps, tensor, leading));
     ConcreteTensor made = operands[operand];
     made.dims.assign(leading.begin(), leading.end());
     llvm::append_range(made.dims,
                        ArrayRef(operands[operand].dims).take_back(2));
     steps.give(operand, steps.allocate(made), /*isViewed=*/true);
-    steps.AllocationTrace::free(copied);
+    for (int64_t bytes : llvm::reverse(copied))
+      steps.free(bytes);
     for (const ConcreteTensor &tensor : read)
       steps.freeContiguous(tensor);
   }

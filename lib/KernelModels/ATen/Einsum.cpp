@@ -543,9 +543,11 @@ ConcreteTensor ChainBackward::multiply(Factor lhs, Factor rhs, bool isLeft,
                                        const Factor &like) {
   ConcreteTensor made{like.dims, like.type};
   int64_t resolved = kernels::resolveConjugate(rule, isLeft ? lhs : rhs);
-  steps.allocateTemporary(getBmmBytes(rule, lhs, rhs) + resolved +
-                          made.numBytes());
   steps.allocate(made);
+  if (resolved > 0)
+    steps.lump(getBmmBytes(rule, lhs, rhs) + resolved);
+  else
+    allocateBmm(steps, rule, lhs, rhs);
   SmallVector<int64_t> strides(like.dims.size(), 1);
   int64_t stride = 1;
   for (ArrayRef<int64_t> group : llvm::reverse(groups))

@@ -325,6 +325,9 @@ static void describeStftBackward(BackwardRule &rule, OpT op, bool center) {
   transformComplex(steps, spectra, {last});
   trace.free(block);
   trace.freeOutside(rule.getReleasableBytes());
+  // The first node saves the signal where its frames are a view of it.
+  if (!hasWindow)
+    trace.freeOutside(rule.getSavedBytes(0));
   int64_t arrived = whole;
   if (hasWindow) {
     int64_t filled = width < points ? points * real : 0;

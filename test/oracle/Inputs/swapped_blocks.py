@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """koila-opt, but of the first two blocks of each line the bytes are exchanged: what
-is there at the worst moment stays the same."""
+is there at the worst moment stays the same. In a training step those of its backward
+pass."""
 
 import collections
 import json
@@ -13,7 +14,8 @@ import sys
 
 def swap(events):
     lines = collections.defaultdict(list)
-    for event in events:
+    backward = [event for event in events if event["op"].endswith(" (backward)")]
+    for event in backward or events:
         if event["action"] == "alloc":
             lines[json.dumps(event["location"])].append(event)
     sizes = {}

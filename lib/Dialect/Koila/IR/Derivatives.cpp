@@ -172,7 +172,7 @@ void rules::describeNormDerivative(DifferentiationRule &rule) {
           rule.saveInner();
       })
       .Case<LayerNormOp>([&](auto norm) {
-        for (Value value : {norm.getInput(), norm.getBias(), norm.getWeight()})
+        for (Value value : {norm.getBias(), norm.getInput(), norm.getWeight()})
           rule.save(value);
         rule.saveInner();
       })

@@ -177,16 +177,6 @@ Term AutogradReplay::computeDistance(const Term &lhs, const Term &rhs,
   return norm;
 }
 
-/// Whether AllocationTrace::keep() finds other blocks of `trace` for the bytes
-/// of what is kept: some that are as large and gone.
-static bool keepsOthers(const AllocationTrace &trace, ArrayRef<int64_t> kept) {
-  AllocationTrace probe = trace;
-  return llvm::any_of(kept, [&](int64_t bytes) {
-    auto block = probe.keep(bytes);
-    return block && !trace.isLeft(*block);
-  });
-}
-
 void AutogradReplay::finish(Terms results) {
   int64_t left = 0;
   for (const Term &result : results)
@@ -209,19 +199,13 @@ void AutogradReplay::finish(Terms results) {
     if (storage.isSaved && !storage.operand)
       storage.operand = rule.getOp()->getResult(index);
   }
-  SmallVector<int64_t> kept;
-  for (const Storage &storage : storages) {
-    if (!storage.isSaved)
-      continue;
+  for (size_t index : savedOrder) {
+    const Storage &storage = storages[index];
     if (storage.operand)
       saved->save(storage.operand);
     else
-      kept.push_back(storage.bytes);
+      saved->keep(storage.block);
   }
-  if (keepsOthers(*this, kept))
-    saved->setTransient(saved->getTransient());
-  for (int64_t bytes : kept)
-    saved->keep(bytes);
 }
 
 std::optional<SmallVector<Term>> kernels::readReals(AutogradReplay &steps,

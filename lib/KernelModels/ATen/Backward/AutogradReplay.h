@@ -61,7 +61,10 @@ public:
 
   bool wants(const Term &term) const { return storages[term.storage].wants; }
   /// The gradient of `term` needs it.
-  void save(const Term &term) { storages[term.storage].isSaved = true; }
+  void save(const Term &term) {
+    if (!std::exchange(storages[term.storage].isSaved, true))
+      savedOrder.push_back(term.storage);
+  }
   /// A gradient flows to `result` if it does to one of `operands`.
   void follow(Terms operands, const Term &result);
   /// What the step that made `result` of `operands` leaves; `dim` is the one
@@ -101,6 +104,7 @@ private:
   SavedRule *saved;
   BackwardRule *backward;
   llvm::SmallVector<Storage, 8> storages;
+  llvm::SmallVector<size_t, 4> savedOrder;
   std::vector<Node> nodes;
 };
 

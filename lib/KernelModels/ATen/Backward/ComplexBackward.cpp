@@ -27,6 +27,19 @@ static ConcreteTensor viewPart(const ConcreteTensor &tensor) {
   return withStrides(part, strides);
 }
 
+MadeTensor kernels::multiplyByComplex(const Formula &of,
+                                      const ConcreteTensor &tensor) {
+  ConcreteTensor number{
+      {}, ComplexType::get(Float64Type::get(tensor.elementType.getContext()))};
+  MadeTensor wrapped = of.steps.allocate(number);
+  AllocationTrace::Block cast = of.steps.AllocationTrace::allocate(
+      getCastBytes(number, tensor.elementType));
+  MadeTensor product = of.steps.makeLike(tensor);
+  of.steps.AllocationTrace::free(cast);
+  of.steps.free(wrapped);
+  return product;
+}
+
 void kernels::giveReal(const Formula &of, unsigned operand,
                        const ConcreteTensor &made) {
   if (!isa<ComplexType>(made.elementType) ||
@@ -62,8 +75,8 @@ static void runPolar(const Formula &of) {
   // Both are made, whatever is asked for.
   SmallVector<MadeTensor> unasked;
   for (unsigned operand : {0u, 1u}) {
-    MadeTensor factor =
-        of.steps.compute(*result, operand == 0 ? Number::None : Number::Float);
+    MadeTensor factor = operand == 0 ? of.steps.compute(*result)
+                                     : multiplyByComplex(of, *result);
     MadeTensor copy = of.steps.makeLike(of.gradient);
     MadeTensor made = of.steps.compute({copy, factor});
     of.steps.free(copy);

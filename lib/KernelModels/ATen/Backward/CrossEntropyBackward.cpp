@@ -133,20 +133,24 @@ static void describeSmooth(Call &of) {
 /// -(log_softmax(self) * target * weight), summed.
 static void describeProbabilities(Call &of, bool isSmooth) {
   BackwardReplay &steps = of.steps;
-  ConcreteTensor value = steps.getGradient();
+  MadeTensor held(steps.getGradient(), {});
   bool isMean = of.reduction == kMean;
   if (isMean)
-    value = of.scale(Number::Integer);
-  ConcreteTensor gradient = steps.compute(value);
-  steps.AllocationTrace::free(isMean ? value.numBytes()
-                                     : of.rule.getReleasableBytes());
-  int64_t held = gradient.numBytes();
+    held = of.scale(Number::Integer);
+  MadeTensor negated = steps.compute(held);
+  if (isMean)
+    steps.free(held);
+  else
+    steps.freeOutside(of.rule.getReleasableBytes());
+  held = negated;
+  ConcreteTensor gradient = negated;
   gradient = of.reduction == 0 ? of.spreadClasses(gradient)
                                : expandTo(gradient, of.self.dims);
   auto multiply = [&](const ConcreteTensor &factor, int64_t saved) {
-    gradient = steps.compute({gradient, factor});
-    steps.AllocationTrace::free(held + saved);
-    held = gradient.numBytes();
+    MadeTensor product = steps.compute({gradient, factor});
+    steps.free(held);
+    steps.freeOutside(saved);
+    gradient = held = product;
   };
   if (of.weight)
     multiply(of.spreadWeight(), of.rule.getSavedBytes(2));

@@ -86,9 +86,11 @@ static void runGelu(const Formula &of) {
                 !of.gradient.contiguous && self.elementType.isF32();
   if (self.elementType.isBF16() && !of.gradient.contiguous)
     return of.rule.setInexact("the gradient of gelu of bfloat16");
-  if (copies)
-    of.steps.allocateTemporary(self.numBytes() +
-                               (result.contiguous ? 0 : self.numBytes()));
+  if (copies) {
+    MadeTensor copy = of.steps.allocate(self);
+    of.steps.allocateBriefly(result.contiguous ? 0 : self.numBytes());
+    of.steps.free(copy);
+  }
   of.steps.give(0, result);
 }
 

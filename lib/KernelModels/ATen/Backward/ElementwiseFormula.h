@@ -57,6 +57,9 @@ void giveReal(const Formula &of, unsigned operand, const ConcreteTensor &made);
 void giveConjugated(const Formula &of, unsigned operand,
                     const ConcreteTensor &factor);
 
+/// `tensor` times a complex number of C++, which has two float64.
+MadeTensor multiplyByComplex(const Formula &of, const ConcreteTensor &tensor);
+
 /// Operators on complex numbers.
 void addComplexFormulas(llvm::StringMap<RunFormula> &table);
 /// Functions that are expressions over several kernels.

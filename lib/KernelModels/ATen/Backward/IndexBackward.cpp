@@ -549,11 +549,12 @@ void rules::describeIndexBackward(BackwardRule &rule) {
             !gradient.contiguous && suggestsChannelsLast(gradient);
         if (op.getDims().empty() || isOfImages || gradient.numElements() == 0)
           return giveUp();
-        // Each calls the next.
-        steps.give(0, steps.allocate(gradient));
-        steps.allocateTemporary(
-            gradient.numBytes() *
-            (static_cast<int64_t>(op.getDims().size()) - 1));
+        // Each calls the next, and what it has made ends with it.
+        SmallVector<MadeTensor> made;
+        for (size_t dim = 0; dim < op.getDims().size(); ++dim)
+          made.push_back(steps.allocate(gradient));
+        steps.give(0, made.pop_back_val());
+        steps.free(made);
       })
       .Case<TrilOp, TriuOp>([&](auto) {
         // Repeated matrices may be read as they are.

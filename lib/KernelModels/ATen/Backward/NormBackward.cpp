@@ -31,10 +31,12 @@ static void describeBatchNorm(BackwardRule &rule, BackwardReplay &steps) {
   // In the memory format that the input suggests, whatever its strides are.
   bool isOther =
       input.getStrides() && !input.contiguous && !suggestsChannelsLast(input);
-  if (steps.wants(0) && isOther)
-    steps.giveContiguous(0);
-  else if (steps.wants(0))
-    steps.give(0, steps.makeLike(input));
+  auto makeGradient = [&] {
+    return isOther ? steps.allocate(input) : steps.makeLike(input);
+  };
+  MadeTensor first;
+  if (steps.wants(0))
+    first = makeGradient();
   giveParameters(rule, steps, {norm.getWeight(), norm.getBias()});
   // One kernel where both have the same dense layout; else the reciprocal
   // deviations are computed first (measured, as what the kernel holds).
@@ -46,16 +48,27 @@ static void describeBatchNorm(BackwardRule &rule, BackwardReplay &steps) {
   if (!isDense) {
     if (norm.getTraining() && !steps.wants(0) && input.dims[1] == 1)
       rule.setInexact("the statistics' gradient of a batch that is not dense");
+    if (steps.wants(0))
+      steps.give(0, first);
     return steps.allocateTemporary(input.dims[1] *
                                    getElementBytes(input.elementType));
   }
-  // Whichever of the parameters are trained (measured on 1 to 3 threads).
-  if (isRow)
-    steps.allocateTemporary(
-        kernels::getRowSumBytes(input, rule.getTarget().threads,
-                                bool(norm.getWeight()), norm.getTraining()));
-  if (steps.wants(0))
-    steps.allocateTemporary(input.numBytes());
+  // The kernel's own takes the place of the first.
+  if (steps.wants(0)) {
+    MadeTensor second = makeGradient();
+    steps.free(first);
+    steps.give(0, second);
+  }
+  // Whichever of the parameters are trained (measured on 1 to 3 threads). The
+  // sums are one block, if they are all that there is.
+  if (!isRow)
+    return;
+  int64_t sums =
+      kernels::getRowSumBytes(input, rule.getTarget().threads,
+                              bool(norm.getWeight()), norm.getTraining());
+  bool isOneBlock = norm.getWeight() && norm.getTraining() &&
+                    !isHalf(input.elementType);
+  isOneBlock ? steps.allocateBriefly(sums) : steps.allocateTemporary(sums);
 }
 
 /// Rows of the input and of the gradient; sums of each thread for the
@@ -64,11 +77,11 @@ static void describeLayerNorm(BackwardRule &rule, BackwardReplay &steps) {
   auto norm = cast<LayerNormOp>(rule.getOp());
   ConcreteTensor input = steps.read(0);
   ConcreteTensor gradient = steps.getGradient();
-  steps.contiguous(gradient);
   steps.contiguous(input);
   if (steps.wants(0))
     steps.giveContiguous(0);
   giveParameters(rule, steps, {norm.getWeight(), norm.getBias()});
+  steps.contiguous(gradient);
   int64_t columns = 1;
   for (int64_t extent :
        ArrayRef(input.dims).take_back(norm.getNormalizedShape().size()))
@@ -78,8 +91,8 @@ static void describeLayerNorm(BackwardRule &rule, BackwardReplay &steps) {
   if (hasSums)
     steps.allocateBriefly(2 * rule.getTarget().threads * columns *
                           getElementBytes(input.elementType));
-  steps.freeContiguous(input);
   steps.freeContiguous(gradient);
+  steps.freeContiguous(input);
 }
 
 /// Rows of the gradient, and two sums of each channel of each sample.
@@ -100,16 +113,22 @@ static void describeGroupNorm(BackwardRule &rule, BackwardReplay &steps) {
                              : steps.allocate(input));
   giveParameters(rule, steps, {norm.getWeight(), norm.getBias()});
   int64_t sum = std::max<int64_t>(4, getElementBytes(input.elementType));
-  int64_t sums = 2 * input.dims[0] * input.dims[1] * sum;
+  int64_t sums = input.dims[0] * input.dims[1] * sum;
+  AllocationTrace::Block both[] = {steps.AllocationTrace::allocate(sums),
+                                   steps.AllocationTrace::allocate(sums)};
   // Of large images each thread has its own, and the groups have sums. Source:
   // GroupNormBackwardKernelImplChannelsLast.
   constexpr int64_t kLarge = 2048;
-  if (isOfImages && input.dims[2] * input.dims[3] >= kLarge)
-    sums = sums * (1 + rule.getTarget().threads) +
-           2 * input.dims[0] * norm.getNumGroups() * sum;
-  steps.allocateTemporary(sums);
+  if (isOfImages && input.dims[2] * input.dims[3] >= kLarge) {
+    AllocationTrace::Block own = steps.AllocationTrace::allocate(
+        2 * sums * rule.getTarget().threads);
+    steps.allocateBriefly(2 * input.dims[0] * norm.getNumGroups() * sum);
+    steps.AllocationTrace::free(own);
+  }
+  for (AllocationTrace::Block block : llvm::reverse(both))
+    steps.AllocationTrace::free(block);
   if (isOfImages)
-    steps.AllocationTrace::free(copied);
+    steps.free(copied);
   else
     steps.freeContiguous(gradient);
 }

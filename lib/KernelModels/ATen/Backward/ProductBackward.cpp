@@ -30,6 +30,10 @@ struct Product {
   /// Whether both factors are the transposed other operand: the result is
   /// transposed.
   bool isExchanged = false;
+  /// Whether operands are reshaped to factors, and so are their gradients.
+  bool isReshaped = false;
+  /// The second factor, where it is a copy, which goes before the first one.
+  int64_t copiedBytes = 0;
   /// The dims to which both are repeated.
   SmallVector<int64_t> leading;
   /// What multiplies both gradients.
@@ -96,8 +100,8 @@ void Product::give(unsigned operand, const Factor &like, bool isInColumns,
     dims = leading;
     dims.append(made.dims.end() - 2, made.dims.end());
   }
-  bool isFolded = dims != made.dims;
-  if (isFolded)
+  bool isFolded = isReshaped || dims != made.dims;
+  if (dims != made.dims)
     made = steps.reshape(made, dims, isCopy);
   if (isCopy)
     block = {};
@@ -182,6 +186,10 @@ void Product::runBmm(unsigned first, unsigned second, bool isAdded) {
   multiply(blas::transpose(lhs), gradient, true, rhs, second);
   if (!isAdded)
     multiply(gradient, blas::transpose(rhs), false, lhs, first);
+  if (copiedBytes > 0) {
+    steps.freeOutside(rule.getReleasableBytes());
+    steps.freeOutside(copiedBytes);
+  }
 }
 
 /// The left factor, of any rank, as one matrix. Copies are operations of their
@@ -195,10 +203,13 @@ static Product makeMatrix(BackwardRule &rule, const Factor &lhs,
 /// Both as matrices of one batch.
 static Product makeBatched(BackwardRule &rule, const Factor &lhs,
                            const Factor &rhs) {
-  int64_t copied = 0;
+  int64_t left = 0, right = 0;
   SmallVector<int64_t> leading = blas::getLeadingDims(lhs, rhs);
-  return Product(rule, blas::flattenLeading(lhs, leading, copied),
-                 blas::flattenLeading(rhs, leading, copied));
+  Product product(rule, blas::flattenLeading(lhs, leading, left),
+                  blas::flattenLeading(rhs, leading, right));
+  product.isReshaped = true;
+  product.copiedBytes = left > 0 ? 0 : right;
+  return product;
 }
 
 static void describeLinear(BackwardRule &rule, LinearOp op) {

@@ -95,11 +95,13 @@ static void runBothExtrema(BackwardRule &rule, BackwardReplay &steps) {
     MadeTensor share =
         steps.compute({restoreDims(op, *gradient, self), count});
     MadeTensor part = steps.compute({share, mask});
-    steps.free({mask, count, share});
+    // The mask ends with the statement that adds the part.
+    steps.free({count, share});
     if (made)
       steps.free(part);
     else
       made = part;
+    steps.free(mask);
   }
   steps.give(0, *made);
 }
@@ -316,7 +318,9 @@ static void runWithMean(BackwardRule &rule, BackwardReplay &steps) {
         expandTo(restoreDims(op, *ofMean, self), self.dims), Number::Integer);
     if (made) {
       MadeTensor sum = steps.compute({*made, share});
-      steps.free({*made, share});
+      // It is assigned to the first, before the second ends.
+      steps.free(*made);
+      steps.free(share);
       share = sum;
     }
     made = share;

@@ -69,7 +69,7 @@ static void runAngle(const Formula &of) {
   MadeTensor square = of.steps.compute(size);
   MadeTensor product = of.steps.compute({of.gradient, self});
   MadeTensor quotient = of.steps.compute({product, square});
-  MadeTensor turned = of.steps.compute(quotient, Number::Float);
+  MadeTensor turned = multiplyByComplex(of, quotient);
   MadeTensor zero = of.steps.makeNumber(self);
   MadeTensor isZero = of.steps.compute(self, Number::Float, Result::Bool);
   of.steps.give(0, of.steps.mask(isZero, turned));

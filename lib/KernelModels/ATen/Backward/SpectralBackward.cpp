@@ -131,7 +131,9 @@ void SpectralBackward::run() {
   bool isKept = isReal && (kind == Fourier::RealToHalf || isOne);
   Signal filled{made.dims, self.elementType};
   bool isFilled = filled.numElements() > self.numElements();
-  giveResized(made, isKept && isFilled ? filled.numBytes() : 0);
+  giveResized(made, !isKept    ? 0
+                    : isFilled ? filled.numBytes()
+                               : rule.getSavedBytes(0));
   steps.finish();
 }
 
