@@ -375,20 +375,19 @@ PeakMemoryAnalysis::Impl::BackwardSimulation::getSavedBytes(
       });
 }
 
-SmallVector<const Storage *>
-PeakMemoryAnalysis::Impl::BackwardSimulation::listFreed(
+EventLog::Outside PeakMemoryAnalysis::Impl::BackwardSimulation::listFreed(
     const Run::Record &record,
     ArrayRef<std::optional<Gradient>> arrived) const {
-  SmallVector<const Storage *> freed;
+  EventLog::Outside freed;
   for (const std::optional<Gradient> &gradient : arrived)
     if (gradient && isLast(*gradient))
       if (const Storage *entry = bytes[tensors[gradient->tensor].bytes].entry)
-        freed.push_back(entry);
+        freed.arrived.push_back(entry);
   if (record.kept)
-    freed.push_back(record.kept);
+    freed.saved.push_back(record.kept);
   for (const Storage *entry : record.saved)
     if (run.savedBy.lookup(entry) == 1 && run.onlySaved.contains(entry))
-      freed.push_back(entry);
+      freed.saved.push_back(entry);
   return freed;
 }
 

@@ -46,7 +46,7 @@ private:
   llvm::SmallVector<int64_t> getSavedBytes(const Run::Record &record) const;
   /// What goes with a node, which may free it before it ends: gradients that
   /// have arrived, and what it has saved, where nothing else has them.
-  llvm::SmallVector<const Storage *>
+  EventLog::Outside
   listFreed(const Run::Record &record,
             llvm::ArrayRef<std::optional<Gradient>> arrived) const;
   void runNode(size_t index);

@@ -142,30 +142,11 @@ EventLog::placeResults(const AllocationTrace &trace) {
   return owners;
 }
 
-const Storage *EventLog::findOutside(int64_t bytes,
-                                     ArrayRef<const Storage *> outside) const {
-  for (const Storage *entry : outside)
-    if (auto found = blocks.find(entry);
-        found != blocks.end() &&
-        llvm::any_of(found->second, [&](const Block &block) {
-          return block.bytes == bytes;
-        }))
-      return entry;
-  return nullptr;
-}
-
-void EventLog::freeOutside(int64_t bytes, ArrayRef<const Storage *> outside) {
-  Blocks &own = blocks[findOutside(bytes, outside)];
-  auto *gone = llvm::find_if(
-      own, [&](const Block &block) { return block.bytes == bytes; });
-  free(*gone);
-  own.erase(gone);
-}
-
-bool EventLog::write(const AllocationTrace &trace, int64_t most, bool isExact,
-                     ArrayRef<const Storage *> outside) {
+bool EventLog::hasOutside(const AllocationTrace &trace,
+                          const Outside &outside) const {
   SmallVector<int64_t> there;
-  for (const Storage *entry : outside)
+  for (const Storage *entry :
+       llvm::concat<const Storage *const>(outside.arrived, outside.saved))
     for (const Block &block : blocks.lookup(entry))
       there.push_back(block.bytes);
   for (const AllocationTrace::Event &event : trace.getEvents()) {
@@ -176,6 +157,33 @@ bool EventLog::write(const AllocationTrace &trace, int64_t most, bool isExact,
       return false;
     there.erase(found);
   }
+  return true;
+}
+
+void EventLog::freeOutside(int64_t bytes, const Outside &outside) {
+  auto collect = [&](ArrayRef<const Storage *> entries) {
+    SmallVector<std::pair<const Storage *, Block *>> found;
+    for (const Storage *entry : entries)
+      if (auto own = blocks.find(entry); own != blocks.end())
+        for (Block &block : own->second)
+          if (block.bytes == bytes)
+            found.emplace_back(entry, &block);
+    return found;
+  };
+  auto found = collect(outside.arrived);
+  if (found.empty())
+    found = collect(outside.saved);
+  for (auto [entry, block] : found)
+    block->isExact &= found.size() == 1;
+  auto [entry, gone] = found.front();
+  free(*gone);
+  blocks[entry].erase(gone);
+}
+
+bool EventLog::write(const AllocationTrace &trace, int64_t most, bool isExact,
+                     const Outside &outside) {
+  if (!hasOutside(trace, outside))
+    return false;
   SmallVector<const Storage *> owners = placeResults(trace);
   // A trace that needs more than the figure is not that of the figure.
   __int128 needed = trace.getPeak();
@@ -218,12 +226,13 @@ bool EventLog::write(const AllocationTrace &trace, int64_t most, bool isExact,
 }
 
 void EventLog::finishKernel(const AllocationTrace &trace, int64_t most,
-                            bool isExact, ArrayRef<const Storage *> outside) {
+                            bool isExact, const Outside &outside) {
   isWaiting = false;
   __int128 before = live, peakBefore = std::exchange(peak, live);
   if (!write(trace, most, isExact, outside)) {
     // What goes with the kernel may go before its results are there.
-    for (const Storage *entry : outside)
+    for (const Storage *entry :
+         llvm::concat<const Storage *const>(outside.arrived, outside.saved))
       release(entry);
     for (const Waiting &result : waiting)
       blocks[result.entry].push_back(allocate(result.bytes, false));

@@ -42,11 +42,17 @@ public:
   /// Storages that grow from now on are results of a kernel, whose places among
   /// its events finishKernel() finds.
   void beginKernel() { isWaiting = true; }
+  /// What may go before a kernel ends, and goes with it.
+  struct Outside {
+    /// Gradients that have arrived, which go first.
+    llvm::SmallVector<const Storage *, 1> arrived;
+    llvm::SmallVector<const Storage *, 4> saved;
+  };
   /// Writes the events of a kernel: those of `trace`, with the storages that
   /// grew. `most` are the bytes that were there at its worst moment beyond
   /// those before it. What the trace frees of before is in one of `outside`.
   void finishKernel(const AllocationTrace &trace, int64_t most, bool isExact,
-                    llvm::ArrayRef<const Storage *> outside = {});
+                    const Outside &outside);
   bool isInKernel() const { return isWaiting; }
   /// `entry`, which has just grown, is this block of the kernel's trace.
   void place(const Storage *entry, AllocationTrace::Block block) {
@@ -94,14 +100,14 @@ private:
   void free(const Block &block);
   /// Which storage each block is of that `trace` leaves.
   llvm::SmallVector<const Storage *> placeResults(const AllocationTrace &trace);
-  /// The storage of `outside` that has a block of `bytes`; null if none has.
-  const Storage *findOutside(int64_t bytes,
-                             llvm::ArrayRef<const Storage *> outside) const;
-  /// That block goes.
-  void freeOutside(int64_t bytes, llvm::ArrayRef<const Storage *> outside);
+  /// Whether `outside` has what `trace` frees of before.
+  bool hasOutside(const AllocationTrace &trace, const Outside &outside) const;
+  /// Frees a block of `bytes`. Where several are as large it is not known which
+  /// one, and no free of them is exact.
+  void freeOutside(int64_t bytes, const Outside &outside);
   /// False, and nothing is written, where the trace does not fit the figure.
   bool write(const AllocationTrace &trace, int64_t most, bool isExact,
-             llvm::ArrayRef<const Storage *> outside);
+             const Outside &outside);
 
   std::vector<Event> events;
   llvm::DenseMap<const Storage *, Blocks> blocks;

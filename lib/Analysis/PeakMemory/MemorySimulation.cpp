@@ -557,7 +557,7 @@ void PeakMemoryAnalysis::Impl::runOperation(Operation &op, Run &run) const {
 
 void PeakMemoryAnalysis::Impl::logKernel(
     Operation &op, const AllocationTrace &trace, int64_t most, Run &run,
-    ArrayRef<const Storage *> outside) const {
+    const EventLog::Outside &outside) const {
   if (!run.log)
     return;
   auto found = run.doubts.find(&op);

@@ -419,10 +419,10 @@ static SmallVector<bool> findOptional(Operation &op) {
     if (!text.contains("Tensor"))
       continue;
     // Only with segments there are several that may be missing.
-    unsigned count =
-        !segments ? 1
-        : argument < static_cast<unsigned>(segments.size()) ? segments[argument]
-                                                            : 0;
+    unsigned count = !segments ? 1
+                     : argument < static_cast<unsigned>(segments.size())
+                         ? segments[argument]
+                         : 0;
     for (++argument; count > 0 && operand < isOptional.size(); --count)
       isOptional[operand++] = text.contains("Tensor?");
   }

@@ -333,7 +333,7 @@ struct PeakMemoryAnalysis::Impl {
   /// Notes the events of a kernel, `most` bytes at its worst moment.
   void logKernel(mlir::Operation &op, const AllocationTrace &trace,
                  int64_t most, Run &run,
-                 llvm::ArrayRef<const Storage *> outside = {}) const;
+                 const EventLog::Outside &outside = {}) const;
   /// Each branch from the same start; the larger peak counts.
   void runBranches(mlir::Operation &op, Run &run) const;
   /// The symbols on which sizes, and those on which inner bounds of a loop's

@@ -165,8 +165,8 @@ void rules::describeNormDerivative(DifferentiationRule &rule) {
       .Case<WeightNormOp, RmsNormOp>(
           [&](auto) { describeExpressionDerivative(rule); })
       .Case<BatchNormOp>([&](auto norm) {
-        for (Value value : {norm.getInput(), norm.getWeight(),
-                            norm.getRunningMean(), norm.getRunningVar()})
+        for (Value value : {norm.getInput(), norm.getRunningMean(),
+                            norm.getRunningVar(), norm.getWeight()})
           rule.save(value);
         if (norm.getTraining())
           rule.saveInner();
@@ -182,8 +182,8 @@ void rules::describeNormDerivative(DifferentiationRule &rule) {
         rule.saveInner();
       })
       .Case<InstanceNormOp>([&](auto norm) {
-        for (Value value : {norm.getInput(), norm.getWeight(),
-                            norm.getRunningMean(), norm.getRunningVar()})
+        for (Value value : {norm.getInput(), norm.getRunningMean(),
+                            norm.getRunningVar(), norm.getWeight()})
           rule.save(value);
         if (norm.getUseInputStats())
           rule.saveInner();

@@ -96,12 +96,13 @@ static ConcreteTensor spreadSmooth(Call &of, MadeTensor gradient,
     ConcreteTensor count{
         {}, of.weight ? type : IntegerType::get(type.getContext(), 64)};
     gradient = of.replace(gradient, steps.compute({gradient, count}));
-    steps.free(count);
+    steps.freeOutside(count.numBytes());
   }
   // A copy in rows, for the samples that are ignored, and their mask.
   MadeTensor filled = steps.allocate({of.target.dims, type});
   steps.free(gradient);
-  steps.free({of.target.dims, IntegerType::get(type.getContext(), 1)});
+  ConcreteTensor mask{of.target.dims, IntegerType::get(type.getContext(), 1)};
+  steps.freeOutside(mask.numBytes());
   MadeTensor negated = of.replace(filled, steps.compute(filled));
   held = negated.numBytes();
   ConcreteTensor spread = of.spreadClasses(negated);
@@ -171,8 +172,8 @@ void loss::describeCrossEntropyBackward(BackwardRule &rule) {
   bool isSmooth = op.getLabelSmoothing().convertToDouble() != 0;
   bool hasProbabilities = of.self.dims == of.target.dims;
   if (!isSmooth && !hasProbabilities)
-    return of.finish(choose(
-        of, [&] { of.steps.freeOutside(rule.getReleasableBytes()); }));
+    return of.finish(
+        choose(of, [&] { of.steps.freeOutside(rule.getReleasableBytes()); }));
   if (!of.self.contiguous || of.self.numElements() == 0 ||
       (of.weight && of.weight->elementType != of.self.elementType) ||
       (hasProbabilities && of.target.elementType != of.self.elementType))

@@ -55,8 +55,7 @@ static void runProductOfZeros(BackwardReplay &steps, const ConcreteTensor &self,
   filled = steps.allocate(self);
   MadeTensor products = steps.allocate(self);
   steps.free({filled, isOther});
-  MadeTensor isNotSeen =
-      steps.compute(count, Number::Integer, Result::Bool);
+  MadeTensor isNotSeen = steps.compute(count, Number::Integer, Result::Bool);
   MadeTensor masked = steps.allocate(self);
   steps.free(isNotSeen);
   MadeTensor before = steps.compute(place, Number::Integer);

@@ -396,8 +396,7 @@ static void runPowerOfTensors(const Formula &of) {
   if (!result || self.elementType != exponent.elementType)
     return koila::detail::describeUnknownBackward(of.rule);
   if (of.steps.wants(1)) {
-    MadeTensor isZero =
-        of.steps.compute(self, Number::Integer, Result::Bool);
+    MadeTensor isZero = of.steps.compute(self, Number::Integer, Result::Bool);
     MadeTensor isPositive =
         of.steps.compute(exponent, Number::Integer, Result::Bool);
     MadeTensor mask =
@@ -416,8 +415,7 @@ static void runPowerOfTensors(const Formula &of) {
     MadeTensor product = of.steps.compute({exponent, power});
     MadeTensor all = of.steps.compute({of.gradient, product});
     MadeTensor zero = of.steps.makeNumber(of.gradient);
-    MadeTensor mask =
-        of.steps.compute(exponent, Number::Float, Result::Bool);
+    MadeTensor mask = of.steps.compute(exponent, Number::Float, Result::Bool);
     of.steps.give(0, of.steps.mask(mask, all));
     of.steps.free({less, power, product, all, zero, mask});
   }
@@ -427,8 +425,7 @@ static void runPowerOfTensors(const Formula &of) {
 /// self * self + other * other, which is filled with zeros where that is zero.
 static void runAtan2(const Formula &of) {
   ConcreteTensor self = of.self(), other = of.other();
-  MadeTensor first = of.steps.compute(self),
-                 second = of.steps.compute(other);
+  MadeTensor first = of.steps.compute(self), second = of.steps.compute(other);
   MadeTensor sum = of.steps.compute({first, second});
   of.steps.free({first, second});
   MadeTensor inverse = of.steps.compute(sum);

@@ -182,7 +182,7 @@ static void runClampMin(Engine &of) {
   MadeTensor mask =
       of.steps.compute(of.getOperand(0), Number::Integer, Result::Bool);
   of.give(0, of.steps.mask(mask, of.getGradient()));
-  of.steps.free({mask, zero});
+  of.steps.free({zero, mask});
 }
 
 static void runWhere(Engine &of) {
@@ -221,8 +221,7 @@ static void runXlogy(Engine &of) {
   }
   if (of.wants(0)) {
     MadeTensor logs = of.steps.compute({of.getGradient(), other});
-    MadeTensor isLess =
-        of.steps.compute(other, Number::Float, Result::Bool);
+    MadeTensor isLess = of.steps.compute(other, Number::Float, Result::Bool);
     MadeTensor isZero = of.steps.compute(self, Number::Float, Result::Bool);
     MadeTensor isBoth = of.steps.compute({isZero, isLess});
     of.give(0, of.steps.allocate(logs));
@@ -356,8 +355,7 @@ void Engine::fit(Gradient &gradient, const ConcreteTensor &wanted) {
 void Engine::sumTo(Gradient &gradient, const ConcreteTensor &wanted) {
   if (gradient.shape.dims == wanted.dims)
     return;
-  MadeTensor sum =
-      steps.allocate({wanted.dims, gradient.shape.elementType});
+  MadeTensor sum = steps.allocate({wanted.dims, gradient.shape.elementType});
   // Dims in front, and those that were one.
   size_t added = gradient.shape.dims.size() - wanted.dims.size();
   SmallVector<bool> isReduced(added, true);

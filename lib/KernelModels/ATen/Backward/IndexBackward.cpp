@@ -178,8 +178,8 @@ struct ScatterReduce {
 };
 } // namespace
 
-void ScatterReduce::give(std::optional<MadeTensor> own,
-                         const MadeTensor &other, bool includesSelf) {
+void ScatterReduce::give(std::optional<MadeTensor> own, const MadeTensor &other,
+                         bool includesSelf) {
   if (!includesSelf) {
     MadeTensor written =
         scatter(own ? static_cast<const ConcreteTensor &>(*own) : gradient);

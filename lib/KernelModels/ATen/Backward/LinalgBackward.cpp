@@ -287,8 +287,7 @@ void LinalgBackward::runDet() {
   shift = steps.allocate(shift);
   steps.free({number, number});
   shifts = embedDiagonal(shifts);
-  MadeTensor factors =
-      steps.compute({layColumns(matrices->tensor), shifts});
+  MadeTensor factors = steps.compute({layColumns(matrices->tensor), shifts});
   steps.free({shifts, shift, isZero});
   steps.give(0, solveFactors(embedded, *matrices));
   steps.free({factors, embedded, scaled});

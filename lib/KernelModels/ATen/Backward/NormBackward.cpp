@@ -66,8 +66,8 @@ static void describeBatchNorm(BackwardRule &rule, BackwardReplay &steps) {
   int64_t sums =
       kernels::getRowSumBytes(input, rule.getTarget().threads,
                               bool(norm.getWeight()), norm.getTraining());
-  bool isOneBlock = norm.getWeight() && norm.getTraining() &&
-                    !isHalf(input.elementType);
+  bool isOneBlock =
+      norm.getWeight() && norm.getTraining() && !isHalf(input.elementType);
   isOneBlock ? steps.allocateBriefly(sums) : steps.allocateTemporary(sums);
 }
 
@@ -120,8 +120,8 @@ static void describeGroupNorm(BackwardRule &rule, BackwardReplay &steps) {
   // GroupNormBackwardKernelImplChannelsLast.
   constexpr int64_t kLarge = 2048;
   if (isOfImages && input.dims[2] * input.dims[3] >= kLarge) {
-    AllocationTrace::Block own = steps.AllocationTrace::allocate(
-        2 * sums * rule.getTarget().threads);
+    AllocationTrace::Block own =
+        steps.AllocationTrace::allocate(2 * sums * rule.getTarget().threads);
     steps.allocateBriefly(2 * input.dims[0] * norm.getNumGroups() * sum);
     steps.AllocationTrace::free(own);
   }

@@ -208,7 +208,7 @@ static Product makeBatched(BackwardRule &rule, const Factor &lhs,
   Product product(rule, blas::flattenLeading(lhs, leading, left),
                   blas::flattenLeading(rhs, leading, right));
   product.isReshaped = true;
-  product.copiedBytes = left > 0 ? 0 : right;
+  product.copiedBytes = right;
   return product;
 }
 

@@ -50,8 +50,8 @@ static ConcreteTensor expandBack(Operation *op, BackwardReplay &steps) {
 
 /// mask.sum(dims, true), of the shape of `like`: of a copy as int64.
 static MadeTensor countMask(BackwardRule &rule, BackwardReplay &steps,
-                                const ConcreteTensor &mask,
-                                const ConcreteTensor &like) {
+                            const ConcreteTensor &mask,
+                            const ConcreteTensor &like) {
   ConcreteTensor integers = like;
   integers.elementType = IntegerType::get(like.elementType.getContext(), 64);
   MadeTensor count = steps.allocate(integers);
@@ -69,7 +69,7 @@ static void runExtremum(BackwardRule &rule, BackwardReplay &steps) {
   if (!result)
     return koila::detail::describeUnknownBackward(rule);
   MadeTensor mask = steps.compute({restoreDims(op, *result, self), self},
-                                      Number::None, OpReplay::Result::Bool);
+                                  Number::None, OpReplay::Result::Bool);
   MadeTensor count = countMask(rule, steps, mask, gradient);
   MadeTensor share = steps.compute({gradient, count});
   steps.give(0, steps.compute({share, mask}));
@@ -90,10 +90,9 @@ static void runBothExtrema(BackwardRule &rule, BackwardReplay &steps) {
     if (!result || self.dims.empty())
       return koila::detail::describeUnknownBackward(rule);
     MadeTensor mask = steps.compute({restoreDims(op, *result, self), self},
-                                        Number::None, OpReplay::Result::Bool);
+                                    Number::None, OpReplay::Result::Bool);
     MadeTensor count = steps.OpReplay::sum(mask, op.getDim(), true);
-    MadeTensor share =
-        steps.compute({restoreDims(op, *gradient, self), count});
+    MadeTensor share = steps.compute({restoreDims(op, *gradient, self), count});
     MadeTensor part = steps.compute({share, mask});
     // The mask ends with the statement that adds the part.
     steps.free({count, share});
@@ -248,8 +247,7 @@ static void runProd(BackwardRule &rule, BackwardReplay &steps) {
     zeros.dims.front() = 1;
     zeros = steps.allocate(zeros);
   }
-  MadeTensor quotient =
-      steps.compute({restoreDims(op, *result, self), self});
+  MadeTensor quotient = steps.compute({restoreDims(op, *result, self), self});
   MadeTensor made = steps.compute({gradient, quotient});
   steps.free({quotient, made});
   multiplyOthers(steps, row, dim);
@@ -264,7 +262,7 @@ static void runProd(BackwardRule &rule, BackwardReplay &steps) {
 
 /// 2 / (count - correction) * grad * (self - self.mean())
 static MadeTensor runVariance(BackwardRule &rule, BackwardReplay &steps,
-                                  ConcreteTensor gradient) {
+                              ConcreteTensor gradient) {
   Operation *op = rule.getOp();
   ConcreteTensor self = steps.read(0);
   gradient = restoreDims(op, gradient, self);
@@ -388,7 +386,7 @@ void rules::describeReductionBackward(BackwardRule &rule) {
         ConcreteTensor self = steps.read(0);
         steps.giveContiguous(0);
         steps.allocateBriefly(std::min(self.dims[0], self.dims[1]) *
-                                int64_t(sizeof(int64_t)));
+                              int64_t(sizeof(int64_t)));
       })
       .Default(
           [&](Operation *) { koila::detail::describeUnknownBackward(rule); });

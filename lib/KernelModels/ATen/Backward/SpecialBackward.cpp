@@ -84,8 +84,7 @@ static void runAngle(const Formula &of) {
 /// where (self == 0) & (other <= 0).
 static void runXlogy(const Formula &of) {
   if (of.getOp()->hasAttr("self")) {
-    MadeTensor product =
-        of.steps.compute(of.gradient, of.getNumber("self"));
+    MadeTensor product = of.steps.compute(of.gradient, of.getNumber("self"));
     of.steps.give(0, of.steps.compute({product, of.self()}));
     return of.steps.free(product);
   }
@@ -99,8 +98,7 @@ static void runXlogy(const Formula &of) {
   }
   if (of.steps.wants(0)) {
     MadeTensor logs = of.steps.compute({of.gradient, other});
-    MadeTensor isLess =
-        of.steps.compute(other, Number::Float, Result::Bool);
+    MadeTensor isLess = of.steps.compute(other, Number::Float, Result::Bool);
     MadeTensor isZero = of.steps.compute(self, Number::Float, Result::Bool);
     MadeTensor isBoth = of.steps.compute({isZero, isLess});
     of.steps.give(0, of.steps.allocate(logs));
@@ -131,8 +129,7 @@ static void runFmax(const Formula &of) {
       continue;
     MadeTensor isTaken =
         of.steps.compute({of.self(), of.other()}, Number::None, Result::Bool);
-    MadeTensor isNan =
-        of.steps.compute(of.other(), Number::None, Result::Bool);
+    MadeTensor isNan = of.steps.compute(of.other(), Number::None, Result::Bool);
     of.steps.give(operand, of.steps.allocate(of.gradient));
     of.steps.free({isTaken, isNan});
   }

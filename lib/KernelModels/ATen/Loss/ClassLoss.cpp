@@ -185,9 +185,11 @@ static void replayCtc(BackwardRule &rule, BackwardReplay &steps) {
         samples + (reduction == 1 ? 0 : rule.getReleasableBytes()));
   }
   steps.giveContiguous(0);
-  ConcreteTensor betas = steps.allocate(ConcreteTensor{
-      {samples, logs.dims[0], 2 * getLongest(op, targets) + 1}, type});
-  steps.free(betas);
+  // Of what was saved the losses go first, which were made last: the list does
+  // not say so.
+  ConcreteTensor betas{{samples, logs.dims[0], 2 * getLongest(op, targets) + 1},
+                       type};
+  steps.lump(betas.numBytes());
   if (isOwn)
     steps.free(arrived);
   setLongest(rule);
