@@ -108,11 +108,14 @@ def measure(program, values, counter, grads):
     """What the allocator did in a step, and which node ran from which event on."""
     marks = [(0, "forward")]
 
+    def mark(name):
+        marks.append((counter.count_events(), name))
+
     def step():
         loss = program(*values)
-        mark = lambda name: marks.append((counter.count_events(), name))  # noqa: E731
         for node in backward_nodes.find_nodes(loss.grad_fn):
-            node.register_prehook(lambda _, name=node.name(): mark(name))
+            name = node.name()
+            node.register_prehook(lambda _, name=name: mark(name))
         mark("backward()")
         loss.backward()
         return loss
@@ -158,6 +161,8 @@ def evaluate(name, options, folder, counter):
         try:
             said = predict(options, batch, file, list(make_specs(extents)), folder)
         except Refused as error:
+            if options.type == "float32":
+                raise
             yield "refused", str(error).splitlines()[0]
             continue
         if said.events == events:

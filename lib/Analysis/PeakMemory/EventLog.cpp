@@ -2,6 +2,7 @@
 
 #include "EventLog.h"
 #include "llvm/ADT/STLExtras.h"
+#include "llvm/ADT/SmallPtrSet.h"
 
 using namespace mlir;
 using namespace koila;
@@ -145,10 +146,12 @@ EventLog::placeResults(const AllocationTrace &trace) {
 bool EventLog::hasOutside(const AllocationTrace &trace,
                           const Outside &outside) const {
   SmallVector<int64_t> there;
+  llvm::SmallPtrSet<const Storage *, 4> seen;
   for (const Storage *entry :
        llvm::concat<const Storage *const>(outside.arrived, outside.saved))
-    for (const Block &block : blocks.lookup(entry))
-      there.push_back(block.bytes);
+    if (seen.insert(entry).second)
+      for (const Block &block : blocks.lookup(entry))
+        there.push_back(block.bytes);
   for (const AllocationTrace::Event &event : trace.getEvents()) {
     if (event.kind != Kind::FreeOutside)
       continue;
