@@ -33,7 +33,8 @@ import torch
 import backward_nodes
 from backward_oracle import CASES, LOSSES, Program, make_inputs, make_specs
 from counter import Counter
-from event_oracle import show
+from koila._check.findings import show_events
+from koila.memory import AllocatorEvent
 
 # Of both lists before and after the first difference.
 BEFORE, AFTER = 4, 14
@@ -61,7 +62,10 @@ class Said:
         reasons = [f"{entry['op']}: {entry['reason']}" for entry in report["inexact"]]
         lumps = dict.fromkeys(event["op"] for event in events if not event["exact"])
         return cls(
-            [(event["action"], ids[event["id"]], event["bytes"]) for event in events],
+            [
+                AllocatorEvent(event["action"] == "free", ids[event["id"]], event["bytes"])
+                for event in events
+            ],
             [event["op"] for event in events],
             reasons or [f"{op} is not told block by block" for op in lumps],
         )
@@ -125,7 +129,7 @@ def measure(program, values, counter, grads):
     if grads == "absent":
         program.zero_grad(set_to_none=True)
     events, _ = counter.record(step)
-    return events, marks
+    return [AllocatorEvent(*event) for event in events], marks
 
 
 def describe(said, events, marks):
@@ -138,7 +142,8 @@ def describe(said, events, marks):
     around = slice(max(first - BEFORE, 0), first + AFTER)
     return (
         f"event {first}, of {operation}, in {node}\n"
-        f"    said     {show(said.events[around])}\n    measured {show(events[around])}"
+        f"    said     {show_events(said.events[around])}\n"
+        f"    measured {show_events(events[around])}"
     )
 
 
