@@ -136,6 +136,29 @@ CASES = {
         (4, 6),
         (3, 6),
     ),
+    # Indices of int32, or that are one number in all places, are copied first.
+    "scatter_narrow": (lambda x, i: x.scatter(1, i.int(), 1.5) * 2, (6,), ("int 6", 3)),
+    "scatter_add_narrow": (
+        lambda x, i, y: x.scatter_add(1, i.int(), y) * 2,
+        (6,),
+        ("int 6", 3),
+        (3,),
+    ),
+    "index_copy_expanded": (
+        lambda x, i, y: x.index_copy(1, i[0].expand(3), y) * 2,
+        (6,),
+        ("int 6", 1),
+        (3,),
+    ),
+    # Parts that do not overlap, and of nothing.
+    "unfold_apart": (lambda x: x.unfold(1, 1, 2) * 2, (6,)),
+    "repeat_never": (lambda x: x.repeat(1, 0, 2), (4, 6)),
+    "upsample_to_pixels": (
+        lambda x: F.interpolate(x, size=(1, 1), mode="bilinear", align_corners=True),
+        (3, 5, 5),
+    ),
+    "det_of_numbers": (lambda x: torch.det(x.exp()), (1, 1)),
+    "fft_cut_twice": (lambda x: torch.fft.rfft2(x, s=(2, 3)).real, (4, 6)),
     "index_copy": (
         lambda x, y: x.index_copy(1, torch.tensor([0, 3, 2]), y),
         (4, 6),

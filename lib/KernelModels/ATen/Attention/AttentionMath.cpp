@@ -109,6 +109,8 @@ static std::optional<MathSteps> getSteps(WorkspaceRule &rule,
       query->dims.size() != value->dims.size() || result->numElements() == 0 ||
       key->numElements() == 0 || key->dims.end()[-2] == 1)
     return fail("attention by way of matmul and softmax");
+  if (op.getEnableGqa() && steps.isWide && rule.isRecording())
+    return fail("what autograd keeps of attention of groups of a half type");
   // Source: pre_process_group_query_attention_input.
   if (op.getEnableGqa() && query->dims.size() > 2) {
     int64_t heads = query->dims.end()[-3];

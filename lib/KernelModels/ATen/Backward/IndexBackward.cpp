@@ -23,6 +23,9 @@ using namespace koila::kernels;
 /// Source: repeat_backward.
 static void sumRepeated(BackwardRule &rule, BackwardReplay &steps) {
   ConcreteTensor self = steps.read(0), sum = steps.getGradient();
+  // Of nothing: zeros. Source: repeat_backward in FunctionsManual.cpp.
+  if (sum.numElements() == 0)
+    return steps.giveContiguous(0);
   bool isFirst = true;
   auto firstOf = [](const ConcreteTensor &tensor) {
     SmallVector<bool> isReduced(tensor.dims.size());
@@ -104,25 +107,51 @@ static bool namesPlaces(const ConcreteTensor &index) {
   return index.contiguous && rest > 1;
 }
 
+/// The indices as int64, and then `numBytes` as float32: gather and scatter in
+/// native/TensorAdvancedIndexing.cpp.
+static void castIndices(BackwardReplay &steps, int64_t numBytes) {
+  ConcreteTensor index = steps.read(1);
+  AllocationTrace &trace = steps;
+  if (index.numElements() == 0)
+    return;
+  AllocationTrace::Block cast = trace.allocate(getCastBytes(
+      index, IntegerType::get(index.elementType.getContext(), 64)));
+  AllocationTrace::Block wide = trace.allocate(numBytes);
+  trace.free(cast);
+  trace.free(wide);
+}
+
+/// A half type as float32; nothing for others.
+static int64_t getWideBytes(const ConcreteTensor &tensor) {
+  Type type = tensor.elementType;
+  return isHalf(type)
+             ? getCastBytes(tensor, Float32Type::get(type.getContext()))
+             : 0;
+}
+
 /// What gather reads of the gradient.
 static void giveGathered(BackwardRule &rule, BackwardReplay &steps,
                          unsigned source) {
-  if (!isHalf(steps.getGradient().elementType))
-    return steps.giveContiguous(source);
-  if (!namesPlaces(steps.read(1)))
+  if (isHalf(steps.getGradient().elementType) && !namesPlaces(steps.read(1)))
     return koila::detail::describeUnknownBackward(rule);
-  steps.giveScattered(source);
+  steps.giveContiguous(source);
+  castIndices(steps, getWideBytes(steps.read(source)));
 }
 
 /// What index_select reads of the gradient, of which it copies what is strided
-/// along dim 1.
+/// along dim 1, by indices in a row. Source: index_select_out_cpu_ in
+/// native/TensorAdvancedIndexing.cpp.
 static void giveSelected(BackwardReplay &steps, unsigned source, int64_t dim) {
   const ConcreteTensor &gradient = steps.getGradient();
   int64_t rank = gradient.dims.size();
   dim += dim < 0 ? rank : 0;
   MadeTensor read = steps.allocate(steps.read(source));
-  if (dim == 1 && read.numElements() > 0)
-    steps.free(steps.contiguous(gradient));
+  if (read.numElements() > 0) {
+    MadeTensor indices = steps.contiguous(steps.read(1));
+    if (dim == 1)
+      steps.free(steps.contiguous(gradient));
+    steps.free(indices);
+  }
   steps.give(source, read);
 }
 
@@ -270,9 +299,7 @@ static void describeScatter(BackwardReplay &steps) {
   const ConcreteTensor &gradient = steps.getGradient();
   MadeTensor made = steps.allocate(gradient);
   steps.allocateBriefly(getBlockBytes(gradient));
-  if (isHalf(made.elementType) && steps.read(1).numElements() > 0)
-    steps.allocateBriefly(
-        getCastBytes(made, Float32Type::get(made.elementType.getContext())));
+  castIndices(steps, getWideBytes(made));
   steps.give(0, made);
 }
 

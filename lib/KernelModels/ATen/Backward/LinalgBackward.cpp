@@ -273,6 +273,13 @@ void LinalgBackward::runDet() {
   auto matrices = getMatrices(rule, rule.getOp()->getOperand(0));
   if (!matrices)
     return;
+  // Of single numbers it is the gradient itself, and the factors go before the
+  // determinants (measured).
+  if (matrices->tensor.dims.back() == 1) {
+    steps.freeOutside(matrices->tensor.numBytes());
+    return rule.setView(
+        0, ConcreteTensor{matrices->tensor.dims, getGradient().elementType});
+  }
   MadeTensor scaled = steps.compute({getGradient(), getResult()});
   ConcreteTensor embedded = embedDiagonal(matrices->tensor);
   ConcreteTensor diagonal = matrices->tensor;

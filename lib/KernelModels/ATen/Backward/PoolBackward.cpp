@@ -201,6 +201,13 @@ void rules::describeResampleBackward(BackwardRule &rule) {
     steps.give(0, toChannelsLast(made));
   } else if (gradient.contiguous || gradient.dims.size() == 4) {
     steps.free(steps.contiguous(gradient));
+    // Of single pixels the gradient is both, and the kernel for channels that
+    // lie innermost copies what it writes. Source:
+    // upsample_bilinear2d_backward_kernel_impl in
+    // native/cpu/UpSampleMoreKernel.cpp.
+    bool isOfPixels = gradient.contiguous && isChannelsLast(gradient);
+    if (isOfPixels && !isInRows && gradient.dims.size() == 4)
+      steps.allocateTemporary(getChannelsLastCopyBytes(made));
     steps.give(0, made);
   } else {
     koila::detail::describeUnknownBackward(rule);

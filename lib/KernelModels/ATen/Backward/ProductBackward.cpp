@@ -502,6 +502,9 @@ static void describeAddr(BackwardRule &rule) {
 /// times the transposed matrix, transposed again. Source: _matmul_impl.
 static void describeExchanged(BackwardRule &rule, const Factor &lhs,
                               const Factor &rhs) {
+  // Of a single row the products read copies of the gradient.
+  if (lhs.dims.front() == 1)
+    return rule.setInexact("gradients of a row times the matrices of a batch");
   int64_t copied = 0;
   Product product(rule, blas::foldRows(blas::transpose(rhs), copied),
                   blas::transpose(lhs));
@@ -522,6 +525,8 @@ static void describePair(BackwardRule &rule, unsigned first, unsigned second) {
   if (isa<ComplexType>(lhs->type) != isa<ComplexType>(rhs->type) ||
       (isa<ComplexType>(lhs->type) && left == 1 && right == 1))
     return rule.setInexact("gradients that are complex numbers");
+  if (isa<ComplexType>(lhs->type) && rule.getGradient()->numElements() == 0)
+    return rule.setInexact("gradients of an empty product of complex numbers");
   if (left == 1 && right == 1)
     return describeDot(rule);
   if (left < 2 || right < 2)

@@ -33,6 +33,7 @@ private:
   Signal runFull(const SmallVector<int64_t> &extents, bool isHalf);
   Signal runHalf();
   void giveResized(Signal made, int64_t saved);
+  void giveUncut(const Signal &made, Type type);
 
   BackwardRule &rule;
   BackwardReplay steps;
@@ -105,12 +106,37 @@ void SpectralBackward::giveResized(Signal made, int64_t saved) {
   }
   if (isFilled && isCut)
     return koila::detail::describeUnknownBackward(rule);
+  if (isCut)
+    return giveUncut(made, whole.elementType);
   ConcreteTensor part = self;
   part.elementType = whole.elementType;
-  part = isCut ? steps.allocate(part)
-               : steps.makeLike(withStrides(part, whole.getStrides()));
-  steps.give(0, part);
+  steps.give(0, steps.makeLike(withStrides(part, whole.getStrides())));
   steps.free(made.numBytes());
+}
+
+/// Each dim was cut by a slice of its own, whose gradient has zeros around it;
+/// transforms of several dims cast real numbers before. Sources:
+/// resize_fft_input, promote_tensor_fft.
+void SpectralBackward::giveUncut(const Signal &made, Type type) {
+  if (isa<ComplexType>(made.elementType) && type != made.elementType &&
+      getKind(rule.getOp()) != Fourier::RealToHalf && dims.size() > 1)
+    return rule.setInexact("the gradient of real numbers that were cut after "
+                           "they were cast");
+  ConcreteTensor part{made.dims, type};
+  std::optional<MadeTensor> last;
+  for (int64_t dim : llvm::reverse(dims)) {
+    if (part.dims[dim] == self.dims[dim])
+      continue;
+    part.dims[dim] = self.dims[dim];
+    MadeTensor zeros = steps.allocate(part);
+    if (last)
+      steps.free(*last);
+    else
+      steps.free(made.numBytes());
+    last = zeros;
+  }
+  if (last)
+    steps.give(0, *last);
 }
 
 void SpectralBackward::run() {

@@ -229,7 +229,8 @@ void rules::describeViewBackward(BackwardRule &rule) {
           [&](auto) { rule.forwardGrad(0); })
       .Case<SelectOp, SliceOp, NarrowOp, DiagonalOp>(
           [&](auto) { steps.giveContiguous(0); })
-      // The places along the dim beside it.
+      // The places along the dim beside it, if parts overlap. Source:
+      // unfold_backward in native/UnfoldBackward.cpp.
       .Case<UnfoldOp>([&](UnfoldOp view) {
         ConcreteTensor self = steps.read(0);
         int64_t rank = self.dims.size(), dim = view.getDimension();
@@ -237,7 +238,8 @@ void rules::describeViewBackward(BackwardRule &rule) {
         if (dim < 0 || dim >= rank)
           return koila::detail::describeUnknownBackward(rule);
         steps.giveContiguous(0);
-        steps.allocateBriefly(self.dims[dim] * int64_t(sizeof(int64_t)));
+        if (view.getStep() < view.getSize())
+          steps.allocateBriefly(self.dims[dim] * int64_t(sizeof(int64_t)));
       })
       .Case<ToDtypeOp, ToDeviceOp, ToOtherOp, ToDtypeLayoutOp, ToPrimDeviceOp,
             ToPrimDtypeOp, ToPrimOtherOp, TypeAsOp, CpuOp, ContiguousOp,
