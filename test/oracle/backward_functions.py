@@ -158,6 +158,10 @@ CASES = {
         (3, 5, 5),
     ),
     "det_of_numbers": (lambda x: torch.det(x.exp()), (1, 1)),
+    "istft_of_pairs": (
+        lambda x: torch.istft(torch.view_as_complex(x), 4, 1, normalized=True),
+        (3, 5, 2),
+    ),
     "fft_cut_twice": (lambda x: torch.fft.rfft2(x, s=(2, 3)).real, (4, 6)),
     "index_copy": (
         lambda x, y: x.index_copy(1, torch.tensor([0, 3, 2]), y),

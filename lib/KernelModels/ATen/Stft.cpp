@@ -375,11 +375,20 @@ static void describeIstftBackward(BackwardRule &rule, IstftOp op) {
              (isWhole(op, *s) ? rule.getSavedBytes(1) : s->points * s->size));
   ConcreteTensor spectra = *self;
   std::swap(spectra.dims.rbegin()[0], spectra.dims.rbegin()[1]);
-  spectra = transposeDims(steps.allocate(spectra), -1, -2);
-  steps.give(0, spectra, /*isViewed=*/true);
+  MadeTensor made = steps.allocate(spectra);
   if (s->points / 2 + 1 < s->points)
-    trace.allocateTemporary(getIntegerBytes(spectra.elementType));
+    allocateInteger(trace, spectra.elementType);
   trace.free(s->getFrameBytes());
+  // As pairs of real numbers they are read in rows: view_as_complex takes no
+  // others. Source: view_as_real in derivatives.yaml.
+  ConcreteTensor turned = transposeDims(made, -1, -2);
+  if (turned.contiguous) {
+    steps.give(0, turned, /*isViewed=*/true);
+  } else {
+    MadeTensor rows = steps.allocate(*self);
+    steps.free(made);
+    steps.give(0, rows);
+  }
   steps.finish();
 }
 
