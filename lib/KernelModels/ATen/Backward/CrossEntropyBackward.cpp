@@ -72,12 +72,33 @@ struct Call {
 
 static constexpr int64_t kMean = 1;
 
+/// Sources: nll_loss_backward_out_frame in native/LossNLL.cpp and
+/// nll_loss2d_backward_out_frame in native/LossNLL2d.cpp.
+void loss::readInRows(AllocationTrace &steps, const ConcreteTensor &self,
+                      const ConcreteTensor &target,
+                      const std::optional<ConcreteTensor> &weight,
+                      int64_t reduction) {
+  AllocationTrace::Block rows;
+  if (weight)
+    rows = allocateContiguous(steps, *weight);
+  // What nll_loss_nd views as an image is in rows already.
+  constexpr size_t kImageRank = 4;
+  if (self.dims.size() == kImageRank && reduction != 0)
+    steps.free(allocateContiguous(steps, target));
+  steps.free(rows);
+}
+
 /// The gradients of the chosen logarithms. What that node keeps is gone after
 /// it: the total weight of the targets, and targets and weights that were made
 /// for it.
 static MadeTensor choose(Call &of, llvm::function_ref<void()> freeArrived) {
   MadeTensor chosen = of.steps.allocate(of.self);
+  loss::readInRows(of.steps, of.self, of.target, of.weight, of.reduction);
   freeArrived();
+  // nll_loss_nd has copied the targets that it could not view as an image.
+  size_t rank = of.self.dims.size();
+  if (rank == 3 || rank > 4)
+    of.steps.freeOutside(getCopyBytes(of.target));
   for (unsigned operand : {1u, 2u})
     of.steps.freeOutside(of.rule.getSavedBytes(operand));
   of.steps.freeOutside(getElementBytes(of.self.elementType));

@@ -14,11 +14,60 @@ using namespace koila;
 using namespace koila::kernels;
 using Number = OpReplay::Number;
 
-/// Zeros of the shape of the input, filled by one kernel.
-static void fillZeros(BackwardRule &, BackwardReplay &steps) {
-  for (unsigned operand : {0u, 1u})
-    if (steps.wants(operand))
-      steps.giveContiguous(operand);
+/// Tensor::resize_() of a new tensor: its storage only grows.
+static MadeTensor resize(BackwardReplay &steps, const MadeTensor &old,
+                         ConcreteTensor resized) {
+  resized.elementType = old.elementType;
+  if (resized.numBytes() <= old.numBytes())
+    return {resized, old.block};
+  AllocationTrace::Block block =
+      steps.AllocationTrace::allocate(resized.numBytes());
+  steps.AllocationTrace::free(old.block);
+  return {resized, block};
+}
+
+/// Zeros like `own`, an operand, which an iterator over it, the other one and
+/// the gradient writes: computed in the type of all, and resized to the extents
+/// that they have together. Sources: mse_loss_backward in native/Loss.cpp;
+/// compute_types, resize_outputs and cast_outputs in TensorIterator.cpp.
+static void giveZeros(BackwardRule &rule, BackwardReplay &steps,
+                      unsigned operand, const ConcreteTensor &own,
+                      const ConcreteTensor &other) {
+  const ConcreteTensor &gradient = steps.getGradient();
+  // Only its shape, type and strides count.
+  ConcreteTensor together =
+      BackwardReplay(rule).compute({own, other, gradient});
+  Type computed = together.elementType;
+  if (together.numElements() < own.numElements())
+    return rule.setInexact("a gradient that is resized to none");
+  bool isResized = together.dims != own.dims;
+  MadeTensor made = steps.allocate(own);
+  bool isCast = own.elementType != computed;
+  MadeTensor written = made;
+  if (isCast)
+    written = steps.allocate({own.dims, computed});
+  TensorIteration iteration{{own, other, gradient}, computed};
+  iteration.begin(steps);
+  if (isResized)
+    written = resize(steps, written, together);
+  if (!isCast) {
+    made = written;
+  } else {
+    if (isResized)
+      made = resize(steps, made, together);
+    steps.free(written);
+  }
+  iteration.end(steps);
+  steps.give(operand, made);
+}
+
+/// mse_loss, smooth_l1_loss and huber_loss: one kernel for each gradient.
+static void fillZeros(BackwardRule &rule, BackwardReplay &steps) {
+  ConcreteTensor self = steps.read(0), target = steps.read(1);
+  if (steps.wants(0))
+    giveZeros(rule, steps, 0, self, target);
+  if (steps.wants(1))
+    giveZeros(rule, steps, 1, target, self);
 }
 
 /// (sigmoid(self) - target) * grad * weight, divided by the number of elements.
@@ -105,9 +154,15 @@ static void describeClasses(BackwardRule &rule, BackwardReplay &steps) {
   steps.giveContiguous(0);
 }
 
-/// Zeros, of which those of the targets are written.
-static void describeLikelihood(BackwardRule &, BackwardReplay &steps) {
+/// Zeros, of which those of the targets are written. Source:
+/// native/LossNLL.cpp, native/LossNLL2d.cpp.
+static void describeLikelihood(BackwardRule &rule, BackwardReplay &steps) {
   steps.giveContiguous(0);
+  std::optional<ConcreteTensor> weight;
+  if (rule.getOp()->getNumOperands() > 2)
+    weight = steps.read(2);
+  loss::readInRows(steps, steps.read(0), steps.read(1), weight,
+                   loss::getReduction(rule));
 }
 
 /// `describe` as the model `backward`.

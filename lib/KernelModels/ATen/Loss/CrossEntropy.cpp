@@ -51,22 +51,27 @@ static Term addLikelihood(const Operands &of, const Term &self) {
   bool isViewed = rank == 3 || rank > 4;
   Term read = isViewed ? steps.contiguous(self) : self;
   Term target = isViewed ? steps.contiguous(of.target) : of.target;
-  // Images have their own kernel, which makes the weight first.
-  bool weighsFirst = isViewed || rank == 4;
-  Term totalWeight, result;
-  if (weighsFirst)
-    totalWeight = steps.allocate({{}, self.elementType});
-  result = steps.allocate(shape);
-  if (!weighsFirst)
-    totalWeight = steps.allocate({{}, self.elementType});
-  SmallVector<ConcreteTensor> rows;
-  if (of.weight)
-    rows.push_back(*of.weight);
-  if (isReduced && !isViewed)
-    rows.append({read, target});
   SmallVector<AllocationTrace::Block> copies;
-  for (const ConcreteTensor &tensor : rows)
-    copies.push_back(allocateContiguous(steps, tensor));
+  auto readInRows = [&](const Term &term) {
+    copies.push_back(allocateContiguous(steps, term));
+  };
+  Term totalWeight;
+  auto weigh = [&] {
+    totalWeight = steps.allocate({{}, self.elementType});
+    if (of.weight)
+      readInRows(*of.weight);
+  };
+  // Images have their own kernel, which makes the result after the weights.
+  bool weighsFirst = isViewed || rank == 4;
+  if (weighsFirst)
+    weigh();
+  Term result = steps.allocate(shape);
+  if (!weighsFirst)
+    weigh();
+  if (isReduced && !isViewed) {
+    readInRows(read);
+    readInRows(target);
+  }
   for (AllocationTrace::Block copy : llvm::reverse(copies))
     steps.AllocationTrace::free(copy);
   if (steps.wants(self)) {

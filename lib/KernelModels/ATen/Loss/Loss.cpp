@@ -93,10 +93,14 @@ static void describeHuber(WorkspaceRule &rule) {
   TensorIteration iteration{{self, target}, computed};
   iteration.writtenBytes = getCastBytes(self, computed);
   iteration.begin(steps);
-  if (grows) {
+  if (grows && losses.numBytes() > made.numBytes()) {
     MadeTensor grown = steps.allocate(losses);
     steps.free(made);
     made = grown;
+  } else if (grows && losses.numBytes() < made.numBytes()) {
+    return rule.setInexact("losses that are resized to none");
+  } else if (grows) {
+    made = {losses, made.block};
   }
   MadeTensor result = steps.reduce(made, reduction);
   iteration.end(steps);

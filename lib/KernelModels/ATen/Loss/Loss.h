@@ -21,6 +21,12 @@ void describeLikelihoodBackward(BackwardRule &rule);
 void describeMultiMarginBackward(BackwardRule &rule);
 void describeSoftMarginBackward(BackwardRule &rule);
 
+/// What the kernel of nll_loss reads in rows when it writes gradients: the
+/// weights, and of images whose losses are added up the targets.
+void readInRows(AllocationTrace &steps, const ConcreteTensor &self,
+                const ConcreteTensor &target,
+                const std::optional<ConcreteTensor> &weight, int64_t reduction);
+
 /// The argument `reduction`.
 int64_t getReduction(WorkspaceRule &rule);
 
