@@ -124,6 +124,7 @@ CASES = {
     "norm_3": (lambda x: x.norm(p=3, dim=1), (4, 6)),
     "norm_1_5": (lambda x: x.norm(p=1.5, dim=-1, keepdim=True), (4, 6)),
     "nansum": (lambda x: x.nansum(1), (4, 6)),
+    "nansum_of_double": (lambda x: x.double().nansum(1, dtype=torch.float32), (4, 6)),
     "median_all": (lambda x: x.median() * x, (4, 6)),
     "index_put": (lambda x, y: x.index_put((torch.tensor([0]),), y[:1]), (4, 6), (4, 6)),
     "index_put_added": (
@@ -190,6 +191,13 @@ CASES = {
     "diff": (lambda x: x.diff(dim=1), (4, 6)),
     "var_mean": (lambda x: sum(torch.var_mean(x, dim=1)), (4, 6)),
     "std_mean": (lambda x: torch.mul(*torch.std_mean(x, dim=(1, 2), keepdim=True)), (4, 6)),
+    "std_of_number": (lambda x: x.mean().std() * x, (4, 6)),
+    "std_mean_of_number": (lambda x: torch.mul(*torch.std_mean(x.mean())) * x, (4, 6)),
+    "var_without_freedom": (lambda x: x.var(dim=None, correction=10**6) * x, (4, 6)),
+    "var_mean_without_freedom": (
+        lambda x: torch.mul(*torch.var_mean(x.double(), dim=None, correction=10**6)) * x,
+        (4, 6),
+    ),
     "mean_of_var_mean": (lambda x: torch.var_mean(x)[1] * x, (4, 6)),
     "aminmax": (lambda x: torch.sub(*torch.aminmax(x, dim=1)), (4, 6)),
     "xlogy": (lambda x, y: torch.xlogy(x, y.abs() + 1), (4, 6), (1, 6)),

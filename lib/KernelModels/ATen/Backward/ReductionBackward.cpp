@@ -184,14 +184,24 @@ static void runNorm(BackwardRule &rule, BackwardReplay &steps) {
   steps.free({scaled, shares});
 }
 
-/// The gradient, expanded, times self.isnan().logical_not().
-static void runNansum(BackwardReplay &steps, const ConcreteTensor &expanded) {
-  MadeTensor isNan =
-      steps.compute(steps.read(0), Number::None, OpReplay::Result::Bool);
+/// The gradient in the type of the input, expanded, times
+/// self.isnan().logical_not(). Source: nansum in derivatives.yaml.
+static void runNansum(Operation *op, BackwardReplay &steps) {
+  ConcreteTensor self = steps.read(0), gradient = steps.getGradient();
+  MadeTensor cast;
+  if (gradient.elementType != self.elementType) {
+    gradient.elementType = self.elementType;
+    gradient = cast = steps.makeLike(gradient);
+  }
+  ConcreteTensor expanded =
+      expandTo(restoreDims(op, gradient, self), self.dims);
+  MadeTensor isNan = steps.compute(self, Number::None, OpReplay::Result::Bool);
   MadeTensor isNumber =
       steps.compute(isNan, Number::None, OpReplay::Result::Bool);
   steps.give(0, steps.compute({expanded, isNumber}));
   steps.free({isNan, isNumber});
+  if (!cast.block.isEmpty())
+    steps.free(cast);
 }
 
 /// Products of all elements but one: from both ends along `dim`, times each
@@ -260,7 +270,23 @@ static void runProd(BackwardRule &rule, BackwardReplay &steps) {
       "whether an element of a product is zero, data decide; the most counts");
 }
 
-/// 2 / (count - correction) * grad * (self - self.mean())
+/// Whether a variance over so many elements has no degree of freedom. None if
+/// its correction is computed.
+static std::optional<bool> lacksFreedom(Operation *op, int64_t elements) {
+  if (auto unbiased = op->getAttrOfType<BoolAttr>("unbiased"))
+    return elements <= (unbiased.getValue() ? 1 : 0);
+  if (OperatorArguments(op).getDynamic("correction"))
+    return std::nullopt;
+  Attribute correction = op->getAttr("correction");
+  if (auto number = dyn_cast_or_null<FloatAttr>(correction))
+    return static_cast<double>(elements) <= number.getValueAsDouble();
+  auto number = dyn_cast_or_null<IntegerAttr>(correction);
+  return elements <= (number ? number.getInt() : 1);
+}
+
+/// 2 / (count - correction) * grad * (self - self.mean()); over all elements,
+/// without a degree of freedom, grad * where(self == self.mean(), nan, inf).
+/// Source: var_backward.
 static MadeTensor runVariance(BackwardRule &rule, BackwardReplay &steps,
                               ConcreteTensor gradient) {
   Operation *op = rule.getOp();
@@ -276,6 +302,23 @@ static MadeTensor runVariance(BackwardRule &rule, BackwardReplay &steps,
   }
   MadeTensor mean = steps.allocate(average);
   allocateMean(rule, steps, self, mean);
+  if (self.dims.empty() || !dims) {
+    auto lacks = lacksFreedom(op, self.numElements());
+    if (!lacks)
+      rule.setInexact("the correction of a variance is computed");
+    if (lacks.value_or(false)) {
+      MadeTensor equal =
+          steps.compute({self, mean}, Number::None, OpReplay::Result::Bool);
+      // Numbers are of the default type.
+      ConcreteTensor number{{}, Float32Type::get(op->getContext())};
+      MadeTensor nan = steps.allocate(number), inf = steps.allocate(number);
+      MadeTensor chosen = steps.mask(equal, number);
+      steps.free({nan, inf});
+      MadeTensor made = steps.compute({gradient, chosen});
+      steps.free({mean, equal, chosen});
+      return made;
+    }
+  }
   MadeTensor difference = steps.compute({self, mean});
   MadeTensor scaled = steps.compute(gradient, Number::Float);
   MadeTensor made = steps.compute({scaled, difference});
@@ -365,7 +408,7 @@ void rules::describeReductionBackward(BackwardRule &rule) {
       })
       .Case<MaxDimOp, MinDimOp, MedianDimOp, NanmedianDimOp, ModeOp>(
           [&](auto) { steps.giveScattered(0); })
-      .Case<NansumOp>([&](auto) { runNansum(steps, expandBack(op, steps)); })
+      .Case<NansumOp>([&](auto) { runNansum(op, steps); })
       .Case<MaxOp, MinOp, MedianOp, NanmedianOp>(
           [&](auto) { spreadExtremum(rule, steps); })
       .Case<VarOp, VarDimOp, VarCorrectionOp>([&](auto) {
