@@ -169,6 +169,11 @@ CASES = {
     "layer_norm_transposed": (lambda x: F.layer_norm(x.transpose(1, 2), (4,)), (4, 6)),
     "group_norm": (lambda x: F.group_norm(x, 2), (4, 6, 6)),
     "rms_norm": (lambda x, w: F.rms_norm(x, (6,), w[0]), (4, 6), (6,)),
+    "rms_norm_of_nothing": (
+        lambda x, w: F.rms_norm(x[:, :0] * 2, (6,), w[0]),
+        (4, 6),
+        (6,),
+    ),
     "rms_norm_plain": (lambda x: F.rms_norm(x, (4, 6), eps=1e-5), (4, 6)),
     "rms_norm_summed": (lambda x, w: F.rms_norm(x, (6,), w[0]).sum(2), (4, 6), (6,)),
     "rms_norm_bfloat16": (

@@ -99,6 +99,12 @@ CASES = {
     "softmax_bfloat16": (lambda x: x.bfloat16().softmax(1).float(), (40, 6)),
     "log_softmax_bfloat16": (lambda x: x.bfloat16().log_softmax(-1).float(), (4, 60)),
     "triplet": (F.triplet_margin_loss, (6,), (6,), (6,)),
+    "triplet_of_half": (
+        lambda x, y, z: F.triplet_margin_loss(x, y.half(), z),
+        (6, 4),
+        (6, 4),
+        (6, 4),
+    ),
     "triplet_swap": (
         lambda x, y, z: F.triplet_margin_loss(x, y, z, swap=True, reduction="none"),
         (6,),

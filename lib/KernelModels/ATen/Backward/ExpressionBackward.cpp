@@ -37,10 +37,16 @@ struct Gradient {
 
 class Engine {
 public:
-  Engine(BackwardRule &rule, const AutogradReplay &of)
-      : rule(rule), steps(rule), of(of), savers(countSavers()) {}
+  /// With `addsEarly` gradients of weights go when they are complete: then
+  /// their blocks are not those of results.
+  Engine(BackwardRule &rule, const AutogradReplay &of, bool addsEarly)
+      : rule(rule), steps(rule), of(of), savers(countSavers()),
+        addsEarly(addsEarly) {}
 
   void run(AutogradReplay::Terms results);
+  /// Whether there was more after a gradient of a weight was complete.
+  bool risesLate() const { return before && steps.getPeak() > *before; }
+  void finish();
 
   const Node &getNode() const { return *node; }
   bool wants(unsigned operand) const { return node->wanted[operand]; }
@@ -87,7 +93,8 @@ private:
   void sumTo(Gradient &gradient, const ConcreteTensor &wanted);
   void deliver(size_t storage, const Gradient &gradient);
   void runNode(const Node &next);
-  void finish();
+  bool isComplete(const OpOperand &operand, ArrayRef<Node> rest) const;
+  void addToWeights(ArrayRef<Node> rest);
 
   const AutogradReplay &of;
   /// How many records that have not run have saved a storage.
@@ -100,6 +107,11 @@ private:
   std::vector<Buffer> buffers;
   /// By storage.
   llvm::MapVector<size_t, Gradient> waiting;
+  bool addsEarly;
+  /// The operands whose gradients are gone.
+  SmallVector<unsigned, 2> early;
+  /// The most that there was until a gradient of a weight was complete.
+  std::optional<int64_t> before;
 };
 } // namespace
 
@@ -431,6 +443,37 @@ void Engine::runNode(const Node &next) {
     drop(gradient);
 }
 
+bool Engine::isComplete(const OpOperand &operand, ArrayRef<Node> rest) const {
+  return llvm::none_of(rest, [&](const Node &next) {
+    return llvm::any_of(next.operands, [&](const Term &term) {
+      return of.getStorage(term.storage).operand == operand.get();
+    });
+  });
+}
+
+/// Gradients that are added to those of weights when no node of `rest` adds to
+/// them, and then go: those nodes do not wait for them.
+void Engine::addToWeights(ArrayRef<Node> rest) {
+  for (OpOperand &operand : rule.getOp()->getOpOperands()) {
+    unsigned index = operand.getOperandNumber();
+    if (!rule.isAccumulated(index) || llvm::is_contained(early, index) ||
+        !isComplete(operand, rest))
+      continue;
+    for (auto &[storage, gradient] : waiting) {
+      const Buffer &buffer = buffers[gradient.buffer];
+      if (of.getStorage(storage).operand != operand.get() || buffer.result ||
+          buffer.holders > 1)
+        continue;
+      if (!before)
+        before = steps.getPeak();
+      if (!addsEarly)
+        continue;
+      early.push_back(index);
+      drop(gradient);
+    }
+  }
+}
+
 void Engine::finish() {
   Operation *op = rule.getOp();
   // Each has to have found its way, and an operand is one tensor.
@@ -447,6 +490,8 @@ void Engine::finish() {
     unsigned index = operand.getOperandNumber();
     if (!rule.wantsOperand(index))
       continue;
+    if (!early.empty() && !llvm::is_contained(early, index))
+      rule.splitIntoOwnNode(index);
     for (auto &[storage, gradient] : waiting) {
       if (of.getStorage(storage).operand != operand.get())
         continue;
@@ -478,17 +523,26 @@ void Engine::run(AutogradReplay::Terms results) {
     waiting.insert(
         {result.storage, {*gradient, buffers.size() - 1, /*isView=*/false}});
   }
-  for (const Node &next : llvm::reverse(of.getNodes())) {
-    runNode(next);
+  for (ArrayRef<Node> rest = of.getNodes(); !rest.empty();) {
+    runNode(rest.back());
     if (!rule.isBounded())
       return;
+    rest = rest.drop_back();
+    addToWeights(rest);
   }
-  finish();
 }
 
 void kernels::describeExpressionBackward(BackwardRule &rule,
                                          const AutogradReplay &of,
                                          AutogradReplay::Terms results) {
-  if (rule.isBounded())
-    Engine(rule, of).run(results);
+  if (!rule.isBounded())
+    return;
+  // The blocks of all gradients are known where the figure does not tell
+  // when they go.
+  for (bool addsEarly : {false, true}) {
+    Engine engine(rule, of, addsEarly);
+    engine.run(results);
+    if (rule.isBounded() && (addsEarly || !engine.risesLate()))
+      return engine.finish();
+  }
 }
