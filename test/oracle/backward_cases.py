@@ -558,6 +558,11 @@ CASES = {
         ("int 6", 4),
         ("int 4", 4),
     ),
+    "broadcast_tensors_alike": (
+        lambda x, y: sum(t.square().mean() for t in torch.broadcast_tensors(x, y)),
+        (4, 6),
+        (4, 6),
+    ),
     "broadcast_tensors": (lambda x, y: torch.mul(*torch.broadcast_tensors(x, y)), (4, 6), (1, 6)),
     "dropout_eval": (lambda x: F.dropout(x, 0.5, False), (4, 6)),
     "dropout_train": (lambda x: F.dropout(x, 0.5, True), (4, 6)),

@@ -154,6 +154,33 @@ static void stackParts(BackwardRule &rule, BackwardReplay &steps) {
     steps.free(zero);
 }
 
+/// Sums over what was repeated are the engine's. A tensor of the common shape
+/// is given back and has no node: its gradient goes when it arrives. Source:
+/// expand_outplace in ExpandUtils.h.
+static void broadcastBack(BackwardRule &rule, BackwardReplay &steps) {
+  Operation *op = rule.getOp();
+  auto hasGradient = [&](unsigned index) { return rule.getGradient(index); };
+  auto indices = llvm::seq<unsigned>(op->getNumOperands());
+  bool hasSeveral = llvm::count_if(indices, hasGradient) > 1;
+  for (unsigned index : indices) {
+    const ConcreteTensor *gradient = rule.getGradient(index);
+    if (!gradient) {
+      // Each is expanded by itself.
+      rule.setUnread(index);
+      continue;
+    }
+    if (!steps.wants(index))
+      continue;
+    rule.forwardGrad(index, index);
+    if (!hasSeveral || steps.read(index).dims != gradient->dims)
+      continue;
+    if (rule.isAccumulated(index))
+      rule.setBound("a gradient of broadcast_tensors that is added early");
+    else if (!kernels::isDense(*gradient))
+      rule.setInexact("a gradient of broadcast_tensors that is copied early");
+  }
+}
+
 void rules::describeViewBackward(BackwardRule &rule) {
   Operation *op = rule.getOp();
   BackwardReplay steps(rule);
@@ -165,15 +192,7 @@ void rules::describeViewBackward(BackwardRule &rule) {
       .Case<SplitOp, UnsafeSplitOp, SplitListOp, SplitSizesListOp,
             SplitWithSizesOp, UnsafeSplitWithSizesOp, ChunkOp, UnsafeChunkOp>(
           [&](auto) { joinParts(rule, steps); })
-      // Sums over what was repeated are the engine's.
-      .Case<BroadcastTensorsOp>([&](auto) {
-        for (unsigned index = 0; index < op->getNumOperands(); ++index)
-          if (!rule.getGradient(index))
-            // Each is expanded by itself.
-            rule.setUnread(index);
-          else if (steps.wants(index))
-            rule.forwardGrad(index, index);
-      })
+      .Case<BroadcastTensorsOp>([&](auto) { broadcastBack(rule, steps); })
       .Default([&](Operation *) { isPart = true; });
   if (!isPart)
     return steps.finish();
