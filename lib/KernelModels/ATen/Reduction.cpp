@@ -297,7 +297,10 @@ static void describeMedianOfAll(const Reduced &reduced) {
 
 static void describeCast(const Reduced &reduced) { reduced.describeCast(); }
 
+/// Integers are all numbers. Source: nansum_out in native/ReduceOps.cpp.
 static void describeNansum(const Reduced &reduced) {
+  if (isa<IntegerType>(reduced.input.elementType))
+    return describeSum(reduced);
   if (isa<FloatType>(reduced.input.elementType) &&
       !isa<FloatType>(reduced.result.elementType))
     return reduced.rule.setInexact("nansum of numbers as integers");

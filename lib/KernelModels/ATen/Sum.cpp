@@ -51,7 +51,7 @@ void kernels::allocateSum(WorkspaceRule &rule, AllocationTrace &trace,
     sum.elementType = Float32Type::get(result.elementType.getContext());
     AllocationTrace::Block buffer = trace.allocate(sum.numBytes());
     AllocationTrace::Block wide =
-        trace.allocate(countBytes(input, sum.elementType));
+        trace.allocate(getCastBytes(input, sum.elementType));
     trace.allocateTemporary(getPartialBytes(rule, input, sum));
     trace.free(wide);
     trace.free(buffer);
