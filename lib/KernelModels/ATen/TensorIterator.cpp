@@ -193,13 +193,15 @@ static bool isOfOneType(Operation *op, const ElementwiseOperands &operands,
 }
 
 /// Whether the types in the IR say that nothing is cast: all tensors are of one
-/// type of floating point. Most calls are such, and need no extents.
+/// type of floating point, and none is 0-dim, which may stand for a number.
+/// Most calls are such, and need no extents.
 static bool isOfOneTypeInIR(Operation *op) {
   Type element = getElementTypeOrSelf(op->getResult(0));
   return isa<FloatType>(element) &&
          llvm::all_of(op->getOperands(), [&](Value value) {
            auto tensor = dyn_cast<RankedTensorType>(value.getType());
-           return tensor && tensor.getElementType() == element;
+           return tensor && tensor.getRank() > 0 &&
+                  tensor.getElementType() == element;
          });
 }
 
