@@ -73,6 +73,7 @@ void addResampleModels(KernelLibrary &library);
 void addSoftmaxModels(KernelLibrary &library);
 void addSortModels(KernelLibrary &library);
 void addSpectralModels(KernelLibrary &library);
+void addStftModels(KernelLibrary &library);
 void addViewModels(KernelLibrary &library);
 
 /// Of all elementwise operators that have no other model.

@@ -41,6 +41,7 @@ static void addCPU(KernelLibrary &library, MLIRContext &context) {
   kernels::addSoftmaxModels(library);
   kernels::addSortModels(library);
   kernels::addSpectralModels(library);
+  kernels::addStftModels(library);
   kernels::addElementwiseModels(library, context);
   kernels::addBackwardFormulas(library, context);
   library.setLeaves(kernels::makeCPULeafKernels());

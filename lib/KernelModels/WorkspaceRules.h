@@ -30,13 +30,11 @@ void describePadWorkspace(WorkspaceRule &rule);
 void describeReshapeWorkspace(WorkspaceRule &rule, mlir::Value self);
 /// Fourier transforms and their frequencies.
 void describeSpectralWorkspace(WorkspaceRule &rule);
-void describeStftWorkspace(WorkspaceRule &rule);
 
 // The bytes that autograd keeps, where kernels keep copies or what they made.
 void describeConvolutionSaved(SavedRule &rule);
 void describeEinsumSaved(SavedRule &rule);
 void describeSpectralSaved(SavedRule &rule);
-void describeStftSaved(SavedRule &rule);
 
 } // namespace koila::rules
 

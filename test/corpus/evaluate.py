@@ -23,36 +23,15 @@ sys.path.insert(0, str(TESTS / "Target" / "TorchScript"))
 sys.path.append(str(TESTS / "property"))
 import check_roundtrip
 import same_ir
+from koila._check.facts import FUNCTIONS, MLIR_TYPES
 from koila_opt import Broken, Koila, Refused
 
 BATCHES = (2, 5, 7)
 ROUND_TRIP_BATCHES = (2, 5)
 TIMEOUT = 120
 
-ELEMENTS = {
-    torch.float32: "f32",
-    torch.float64: "f64",
-    torch.float16: "f16",
-    torch.bfloat16: "bf16",
-    torch.int64: "i64",
-    torch.int32: "i32",
-    torch.int16: "i16",
-    torch.int8: "i8",
-    torch.uint8: "ui8",
-    torch.bool: "i1",
-    torch.complex64: "complex<f32>",
-    torch.complex128: "complex<f64>",
-}
 SIGNED = re.compile(r"^si(?=\d)")
 
-# What extents are made of beside symbols.
-FUNCTIONS = {
-    "floordiv": lambda a, b: a // b,
-    "mod": lambda a, b: a % b,
-    "min": min,
-    "max": max,
-    "broadcast": lambda a, b: b if a == 1 else a,
-}
 # Where symbols other than the batch may come from: data decide.
 DECIDED_BY_DATA = {
     "aten::nonzero",
@@ -272,7 +251,7 @@ class Extents:
             return
         if result["element"] is not None:
             element = SIGNED.sub("i", result["element"])
-            if element != ELEMENTS.get(value.dtype):
+            if element != MLIR_TYPES.get(value.dtype):
                 self.wrong.append(f"{what}: {element} is {value.dtype}")
         if result["dims"] is None:
             return

@@ -31,7 +31,7 @@ import warnings
 import torch
 
 import backward_nodes
-from backward_oracle import CASES, LOSSES, Program, make_inputs, make_specs
+from backward_oracle import CASES, LOSSES, Raises, make_inputs, make_specs, trace_case
 from counter import Counter
 from koila._check.findings import show_events
 from koila.memory import AllocatorEvent
@@ -149,18 +149,12 @@ def describe(said, events, marks):
 
 def evaluate(name, options, folder, counter):
     """Verdicts by batch, and what is to be said of them."""
-    function, *extents = CASES[name]
-    torch.manual_seed(0)
     file = f"{folder}/step.pt"
-    program = Program(function, extents, LOSSES[options.gradient], getattr(torch, options.type))
     try:
-        torch.jit.trace(program, tuple(make_inputs(extents, 3)), check_trace=False).save(file)
-    except (RuntimeError, NotImplementedError) as error:
-        if options.type == "float32":
-            raise
-        yield "raises", str(error).splitlines()[0]
+        program, extents = trace_case(name, options, file)
+    except Raises as error:
+        yield "raises", str(error)
         return
-    program = torch.jit.load(file)
     for batch in options.batches:
         events, marks = measure(program, tuple(make_inputs(extents, batch)), counter, options.grads)
         try:

@@ -96,20 +96,32 @@ def make_specs(extents):
         yield f"{kind}[{','.join(map(str, ('B', *shape)))}]{extra}"
 
 
-def evaluate(name, options, folder, counter):
-    """Verdicts by batch."""
+class Raises(Exception):
+    """PyTorch does not run a case in that type."""
+
+
+def trace_case(name, options, file):
+    """The program of a case, as `file` has it, and the extents of its operands."""
     function, *extents = CASES[name]
     torch.manual_seed(0)
-    file = f"{folder}/{name}.pt"
     program = Program(function, extents, LOSSES[options.gradient], getattr(torch, options.type))
     try:
         torch.jit.trace(program, tuple(make_inputs(extents, 3)), check_trace=False).save(file)
     except (RuntimeError, NotImplementedError) as error:
         if options.type == "float32":
             raise
-        yield "raises", str(error).splitlines()[0]
+        raise Raises(str(error).splitlines()[0]) from error
+    return torch.jit.load(file), extents
+
+
+def evaluate(name, options, folder, counter):
+    """Verdicts by batch."""
+    file = f"{folder}/{name}.pt"
+    try:
+        program, extents = trace_case(name, options, file)
+    except Raises as error:
+        yield "raises", str(error)
         return
-    program = torch.jit.load(file)
     for batch in options.batches:
         values = tuple(make_inputs(extents, batch))
         log = backward_nodes.measure(program, values, counter)

@@ -55,6 +55,8 @@ def record(counter, case, batch, grad):
 
 class Oracle(memory_oracle.Oracle):
     REPORT = "format=events"
+    # Models may go by the types in the IR, where there are some.
+    PASSES = ("--koila-infer-shapes",)
 
     def __init__(self, arguments, folder):
         super().__init__(arguments, folder)

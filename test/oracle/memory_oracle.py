@@ -130,6 +130,8 @@ def is_of_every_processor(case):
 class Oracle:
     #: Options of the report that read_report() reads.
     REPORT = "format=json floor=false"
+    #: Passes that run before.
+    PASSES: tuple[str, ...] = ()
 
     def __init__(self, arguments, folder):
         self.arguments, self.folder = arguments, folder
@@ -170,6 +172,7 @@ class Oracle:
                     self.arguments.koila_opt,
                     path,
                     *specs,
+                    *self.PASSES,
                     f"--koila-peak-memory={self.REPORT} output={report} "
                     f"threads={threads} mode={mode}",
                     "-o",

@@ -183,11 +183,19 @@ void PeakMemoryAnalysis::Impl::endSpan(const Storage *entry, Operation &op,
   span->second.freedBy = &op;
 }
 
+/// An operation of a loop may say the same each time.
+static void addOnce(Doubts &doubts, Trust trust, std::string reason) {
+  if (llvm::none_of(doubts.getAll(), [&](const Doubt &doubt) {
+        return doubt.trust == trust && doubt.reason == reason;
+      }))
+    doubts.add(trust, std::move(reason));
+}
+
 void PeakMemoryAnalysis::Impl::markInexact(Operation &op, const Twine &reason,
                                            Run &run, bool isBound) const {
   if (run.detailed)
-    run.doubts[&op].add(isBound ? Trust::UpperBound : Trust::Unknown,
-                        reason.str());
+    addOnce(run.doubts[&op], isBound ? Trust::UpperBound : Trust::Unknown,
+            reason.str());
 }
 
 void PeakMemoryAnalysis::Impl::addDoubts(Operation &op,
@@ -197,7 +205,7 @@ void PeakMemoryAnalysis::Impl::addDoubts(Operation &op,
   if (!run.detailed || !run.missing.empty())
     return;
   for (const Doubt &doubt : rule.getDoubts().getAll())
-    run.doubts[&op].add(doubt.trust, doubt.reason);
+    addOnce(run.doubts[&op], doubt.trust, doubt.reason);
 }
 
 void PeakMemoryAnalysis::Impl::checkStorage(Operation &op, Run &run) const {

@@ -19,12 +19,6 @@ using namespace koila::kernels;
 static const char kUnknown[] = "a shape of the operator is unknown";
 static const char kNoStrides[] = "the strides of the indices are unknown";
 
-/// Indices of another type are first cast to int64.
-static int64_t getIndexBytes(const ConcreteTensor &index) {
-  return getCastBytes(index,
-                      IntegerType::get(index.elementType.getContext(), 64));
-}
-
 /// Rows are read by a contiguous vector of indices: other indices are made one
 /// first, and index_select copies what still is not contiguous. Source:
 /// embedding in native/Embedding.cpp.
@@ -82,14 +76,6 @@ static std::optional<bool> namesRows(const ConcreteTensor &index,
                       [](int64_t stride) { return stride <= 1; });
 }
 
-/// The elements of a half type as float32; nothing for others.
-static int64_t getFloatsBytes(const ConcreteTensor &tensor) {
-  return isHalf(tensor.elementType)
-             ? countBytes(tensor,
-                          Float32Type::get(tensor.elementType.getContext()))
-             : 0;
-}
-
 /// Indices as int64, and then elements as float32.
 static void describeCasts(WorkspaceRule &rule, int64_t indices,
                           int64_t floats) {
@@ -110,14 +96,14 @@ static void describeGather(WorkspaceRule &rule) {
     return rule.setInexact(kUnknown);
   if (index->numElements() == 0)
     return;
-  int64_t floats = getFloatsBytes(*result);
+  int64_t floats = getWideBytes(*result);
   if (floats > 0) {
     auto isOfRows = namesRows(*index, *result, *self, op.getDim());
     if (!isOfRows)
       return rule.setInexact(kNoStrides);
     floats = *isOfRows ? 0 : floats;
   }
-  describeCasts(rule, getIndexBytes(*index), floats);
+  describeCasts(rule, getCastIndexBytes(*index), floats);
 }
 
 /// Half types are written as float32: what is written is cast, or each thread
@@ -134,7 +120,7 @@ static void describeScatter(WorkspaceRule &rule, Value written, int64_t dim,
   int64_t block = isInPlace ? 0 : getBlockBytes(*tensor);
   if (index->numElements() == 0)
     return rule.setTransient(block);
-  int64_t bytes = getIndexBytes(*index), floats = getFloatsBytes(*tensor);
+  int64_t bytes = getCastIndexBytes(*index), floats = getWideBytes(*tensor);
   if (floats > 0 && added) {
     constexpr int64_t kFewColumns = 16;
     if (!isInPlace)
@@ -200,7 +186,7 @@ static void describeTakeAlong(WorkspaceRule &rule) {
   } else {
     isOfRows &= index->contiguous;
   }
-  int64_t inside = isOfRows ? 0 : getFloatsBytes(*result);
+  int64_t inside = isOfRows ? 0 : getWideBytes(*result);
   OpReplay steps(rule);
   MadeTensor wrapped;
   if (op.getDim())

@@ -56,11 +56,16 @@ void OpReplay::free(Tensors tensors) {
     free(tensor);
 }
 
+Type OpReplay::getComputedType(Tensors operands, Result kind, Number number) {
+  MLIRContext *context = operands.front().elementType.getContext();
+  return rules::getComputedType(
+      kind, getCommonType(operands, getNumberType(number, context)));
+}
+
 MadeTensor OpReplay::compute(Tensors operands, Result kind, Number number) {
   MLIRContext *context = operands.front().elementType.getContext();
   Type numberType = getNumberType(number, context);
-  Type computed =
-      rules::getComputedType(kind, getCommonType(operands, numberType));
+  Type computed = getComputedType(operands, kind, number);
   ConcreteTensor result{broadcast(operands), computed};
   if (kind == Result::Bool)
     result.elementType = IntegerType::get(context, 1);

@@ -70,6 +70,10 @@ public:
   MadeTensor computeDistance(const ConcreteTensor &lhs,
                              const ConcreteTensor &rhs, bool keepdim);
 
+  /// The type in which `compute` computes.
+  static mlir::Type getComputedType(Tensors operands, Result kind,
+                                    Number number);
+
   /// Sets the bytes beyond the results, of which `kept` bytes are left.
   void finish(int64_t kept) { rule.setTrace(*this, kept); }
 

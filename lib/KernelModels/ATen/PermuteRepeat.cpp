@@ -30,33 +30,16 @@ static void describeRows(WorkspaceRule &rule, const ConcreteTensor &input,
   rule.setTrace(std::move(trace), result);
 }
 
-namespace {
-/// A call with numbers for its shapes.
-struct Moved {
-  ConcreteTensor input, result;
-};
-} // namespace
-
-/// None, and the rule says so, if a shape is unknown.
-static std::optional<Moved> getMoved(WorkspaceRule &rule) {
-  auto input = rule.tensor(rule.getOp()->getOperand(0));
-  auto result = rule.tensor(rule.getOp()->getResult(0));
-  if (input && result)
-    return Moved{*input, *result};
-  rule.setInexact("a shape of the operator is unknown");
-  return std::nullopt;
-}
-
 /// Without a dim, of all elements as a vector.
 static void describeInterleaved(WorkspaceRule &rule) {
-  auto moved = getMoved(rule);
+  auto moved = readInputAndResult(rule);
   if (moved && !cast<RepeatInterleaveIntOp>(rule.getOp()).getDim())
     describeRows(rule, moved->input, moved->result.numBytes(),
                  getFlatCopyBytes(moved->input));
 }
 
 static void describeRepeat(WorkspaceRule &rule) {
-  auto moved = getMoved(rule);
+  auto moved = readInputAndResult(rule);
   if (!moved)
     return;
   if (moved->result.numElements() != 0) {
@@ -87,7 +70,7 @@ static void rollDims(WorkspaceRule &rule, const ConcreteTensor &input,
 }
 
 static void describeRoll(WorkspaceRule &rule) {
-  if (auto moved = getMoved(rule))
+  if (auto moved = readInputAndResult(rule))
     rollDims(rule, moved->input, cast<RollOp>(rule.getOp()).getDims().size());
 }
 
@@ -95,13 +78,13 @@ static void describeRoll(WorkspaceRule &rule) {
 template <typename OpT>
 static void describeShift(WorkspaceRule &rule) {
   auto dims = cast<OpT>(rule.getOp()).getDim();
-  if (auto moved = getMoved(rule))
+  if (auto moved = readInputAndResult(rule))
     rollDims(rule, moved->input,
              dims ? dims->size() : moved->input.dims.size());
 }
 
 static void describeShuffle(WorkspaceRule &rule) {
-  if (auto moved = getMoved(rule))
+  if (auto moved = readInputAndResult(rule))
     rule.setTransient(getSuggestedCopyBytes(moved->input));
 }
 
@@ -109,7 +92,7 @@ static void describeShuffle(WorkspaceRule &rule) {
 /// is too small, and else keeps its storage; the operand is made contiguous.
 /// Sources: im2col_cpu and col2im_cpu in native/Im2Col.cpp and Col2Im.cpp.
 static void describeBlocks(WorkspaceRule &rule) {
-  auto moved = getMoved(rule);
+  auto moved = readInputAndResult(rule);
   if (!moved)
     return;
   const auto &[input, result] = *moved;
@@ -178,7 +161,7 @@ static void cutInPlace(WorkspaceRule &rule, ConcreteTensor input) {
 
 /// Source: native/TriangularOps.cpp.
 static void describeTriangle(WorkspaceRule &rule) {
-  auto moved = getMoved(rule);
+  auto moved = readInputAndResult(rule);
   if (!moved)
     return;
   if (!moved->input.getStrides())

@@ -171,22 +171,12 @@ static void describeAntialias(WorkspaceRule &rule, const ConcreteTensor &input,
   rule.setTrace(std::move(trace), 0);
 }
 
-namespace {
-/// An interpolation with numbers for its shapes.
-struct Interpolation {
-  ConcreteTensor input, result;
-};
-} // namespace
-
 /// None if nothing is computed, or if a shape is unknown, and then the rule
 /// says so.
-static std::optional<Interpolation> getInterpolation(WorkspaceRule &rule) {
-  auto input = rule.tensor(rule.getOp()->getOperand(0));
-  auto result = rule.tensor(rule.getOp()->getResult(0));
-  if (!input || !result)
-    rule.setInexact("a shape of the operator is unknown");
-  else if (input->numElements() != 0 && result->numElements() != 0)
-    return Interpolation{*input, *result};
+static std::optional<InputAndResult> getInterpolation(WorkspaceRule &rule) {
+  auto of = readInputAndResult(rule);
+  if (of && of->input.numElements() != 0 && of->result.numElements() != 0)
+    return of;
   return std::nullopt;
 }
 

@@ -17,6 +17,4 @@ void kernels::addSpectralModels(KernelLibrary &library) {
                                       rules::describeSpectralSaved, nullptr});
   library.add<FftFftfreqOp, FftRfftfreqOp>(
       {rules::describeSpectralWorkspace, nullptr, nullptr});
-  library.add<IstftOp, StftCenterOp, StftOp>(
-      {rules::describeStftWorkspace, rules::describeStftSaved, nullptr});
 }

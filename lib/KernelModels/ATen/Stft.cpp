@@ -4,7 +4,7 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "../WorkspaceRules.h"
+#include "../Models.h"
 #include "Backward/BackwardFormulas.h"
 #include "Backward/BackwardReplay.h"
 #include "StftOperands.h"
@@ -16,22 +16,22 @@ using namespace mlir;
 using namespace koila;
 using namespace koila::kernels;
 using namespace koila::spectral;
-using TraceBlock = AllocationTrace::Block;
 
 //===----------------------------------------------------------------------===//
 // stft
 //===----------------------------------------------------------------------===//
 
 /// Half a window on both sides of `signal`, which is a row for each sample.
-static TraceBlock pad(WorkspaceRule &rule, AllocationTrace &trace,
-                      Signal &signal, int64_t points, StringRef mode) {
+static AllocationTrace::Block pad(WorkspaceRule &rule, AllocationTrace &trace,
+                                  Signal &signal, int64_t points,
+                                  StringRef mode) {
   if (mode != "reflect" && mode != "constant") {
     rule.setInexact("padding of stft in another mode");
     return {};
   }
   Signal padded = spectral::makeContiguous(
       {signal.dims[0], signal.dims[1] + points / 2 * 2}, signal.elementType);
-  TraceBlock block = trace.allocate(padded.numBytes());
+  AllocationTrace::Block block = trace.allocate(padded.numBytes());
   if (mode == "reflect")
     trace.allocateTemporary(getCopyBytes(signal));
   signal = padded;
@@ -41,7 +41,7 @@ static TraceBlock pad(WorkspaceRule &rule, AllocationTrace &trace,
 /// What is left of the signal is freed at the end. `saved` is told what
 /// autograd keeps, if it is there.
 static void runStft(WorkspaceRule &rule, AllocationTrace &trace, Signal signal,
-                    TraceBlock padded, int64_t points, int64_t hop,
+                    AllocationTrace::Block padded, int64_t points, int64_t hop,
                     int64_t window, bool onesided, SavedRule *saved) {
   int64_t samples = signal.dims[0];
   int64_t frames = (signal.dims[1] - points) / hop + 1;
@@ -49,7 +49,7 @@ static void runStft(WorkspaceRule &rule, AllocationTrace &trace, Signal signal,
   Signal windows = signal;
   windows.dims = {samples, frames, points};
   windows.strides = {strides[0], hop * strides[1], strides[1]};
-  TraceBlock filled, products;
+  AllocationTrace::Block filled, products;
   if (window >= 0) {
     // Products with the window. Frames that start one element after the other
     // are as fast as elements, and then the shorter dim is the slower one.
@@ -98,7 +98,7 @@ static void describeStft(WorkspaceRule &rule, OpT op, bool center,
                             signal->dims[1] * (*signal->strides)[0]);
   }
   AllocationTrace trace;
-  TraceBlock padded;
+  AllocationTrace::Block padded;
   if (center) {
     padded = pad(rule, trace, *signal, points, mode);
   } else if (!signal->contiguous) {
@@ -135,10 +135,10 @@ struct Synthesis {
 } // namespace
 
 /// torch.unfold_backward: the sums, and while frames overlap, their places.
-static TraceBlock addFrames(AllocationTrace &trace, const Synthesis &s,
-                            int64_t rows) {
+static AllocationTrace::Block addFrames(AllocationTrace &trace,
+                                        const Synthesis &s, int64_t rows) {
   constexpr int64_t kIndexBytes = 8;
-  TraceBlock sums = trace.allocate(rows * s.total * s.size);
+  AllocationTrace::Block sums = trace.allocate(rows * s.total * s.size);
   if (s.hop < s.points)
     trace.allocateTemporary(s.total * kIndexBytes);
   return sums;
@@ -147,34 +147,36 @@ static TraceBlock addFrames(AllocationTrace &trace, const Synthesis &s,
 /// Frames, which are in `transformed`, by the window, added up, over the added
 /// squares of the window.
 static void runIstft(WorkspaceRule &rule, AllocationTrace &trace,
-                     const Synthesis &s, Type type, TraceBlock window,
-                     TraceBlock transformed, bool isRecorded,
+                     const Synthesis &s, Type type,
+                     AllocationTrace::Block window,
+                     AllocationTrace::Block transformed, bool isRecorded,
                      SavedRule *saved) {
-  TraceBlock products = trace.allocate(s.getFrameBytes());
-  TraceBlock sums = addFrames(trace, s, s.samples);
-  TraceBlock squares = trace.allocate(s.points * s.size);
+  AllocationTrace::Block products = trace.allocate(s.getFrameBytes());
+  AllocationTrace::Block sums = addFrames(trace, s, s.samples);
+  AllocationTrace::Block squares = trace.allocate(s.points * s.size);
   // Autograd keeps the window.
   if (!isRecorded)
     trace.free(window);
-  TraceBlock weights = addFrames(trace, s, 1);
+  AllocationTrace::Block weights = addFrames(trace, s, 1);
   // Whether the least of the squares is near zero; the bool lives on.
-  TraceBlock magnitudes = trace.allocate(s.getKept() * s.size);
-  TraceBlock least = trace.allocate(s.size);
+  AllocationTrace::Block magnitudes = trace.allocate(s.getKept() * s.size);
+  AllocationTrace::Block least = trace.allocate(s.size);
   // What it is compared with is a number of float64, which is cast.
-  TraceBlock number = trace.allocate(sizeof(double));
-  TraceBlock bound = trace.allocate(type.isF64() ? 0 : s.size);
-  TraceBlock isNear = trace.allocate(1);
-  for (TraceBlock block : {number, bound, least, magnitudes})
+  AllocationTrace::Block number = trace.allocate(sizeof(double));
+  AllocationTrace::Block bound = trace.allocate(type.isF64() ? 0 : s.size);
+  AllocationTrace::Block isNear = trace.allocate(1);
+  for (AllocationTrace::Block block : {number, bound, least, magnitudes})
     trace.free(block);
   trace.allocateTemporary(1);
   int64_t kept = s.samples * s.getKept() * s.size;
-  TraceBlock result = trace.allocate(kept);
+  AllocationTrace::Block result = trace.allocate(kept);
   trace.free(sums);
   if (s.end > s.total) {
     trace.allocate(s.samples * (s.end - s.start) * s.size);
     trace.free(result);
   }
-  for (TraceBlock block : {isNear, weights, products, squares, transformed})
+  for (AllocationTrace::Block block :
+       {isNear, weights, products, squares, transformed})
     trace.free(block);
   if (isRecorded)
     trace.free(window);
@@ -244,14 +246,14 @@ static void describeIstft(WorkspaceRule &rule, IstftOp op,
   int64_t width = op.getWinLength().value_or(s.points);
   AllocationTrace trace;
   // Ones where no window is given, which is filled up to a frame.
-  TraceBlock window = trace.allocate(frame ? 0 : width * s.size);
+  AllocationTrace::Block window = trace.allocate(frame ? 0 : width * s.size);
   if (width != s.points) {
-    TraceBlock filled = trace.allocate(s.points * s.size);
+    AllocationTrace::Block filled = trace.allocate(s.points * s.size);
     trace.free(window);
     window = filled;
   }
   // Of one dim: the result is the next block.
-  TraceBlock transformed(trace.getNumBlocks());
+  AllocationTrace::Block transformed(trace.getNumBlocks());
   transformToReal(trace, *spectra, {2}, s.points);
   runIstft(rule, trace, s, type, window, transformed,
            rule.wantsGradient(op.getSelf()), saved);
@@ -268,7 +270,8 @@ static bool isWhole(IstftOp op, const Synthesis &s) {
 }
 
 /// The window, or what it was filled up to, and the sum of its squares.
-static void saveIstft(SavedRule &rule, IstftOp op) {
+static void saveIstft(SavedRule &rule) {
+  auto op = cast<IstftOp>(rule.getOp());
   auto s = getSynthesis(rule, op);
   if (!s)
     return;
@@ -277,15 +280,6 @@ static void saveIstft(SavedRule &rule, IstftOp op) {
   if (isWhole(op, *s))
     rule.save(op.getWindow());
   describeIstft(rule, op, &rule);
-}
-
-void rules::describeStftSaved(SavedRule &rule) {
-  llvm::TypeSwitch<Operation *>(rule.getOp())
-      .Case<StftOp>([&](auto op) { describeStft(rule, op, false, "", &rule); })
-      .Case<StftCenterOp>([&](auto op) {
-        describeStft(rule, op, op.getCenter(), op.getPadMode(), &rule);
-      })
-      .Case<IstftOp>([&](auto op) { saveIstft(rule, op); });
 }
 
 /// The gradient with the other half of the frequencies, transformed, times the
@@ -400,11 +394,27 @@ void rules::describeStftBackward(BackwardRule &rule) {
       .Case<IstftOp>([&](auto op) { describeIstftBackward(rule, op); });
 }
 
-void rules::describeStftWorkspace(WorkspaceRule &rule) {
-  llvm::TypeSwitch<Operation *>(rule.getOp())
-      .Case<StftOp>([&](auto op) { describeStft(rule, op, false, ""); })
-      .Case<StftCenterOp>([&](auto op) {
-        describeStft(rule, op, op.getCenter(), op.getPadMode());
-      })
-      .Case<IstftOp>([&](auto op) { describeIstft(rule, op); });
+//===----------------------------------------------------------------------===//
+// Rows
+//===----------------------------------------------------------------------===//
+
+static void replayStft(WorkspaceRule &rule, SavedRule *saved) {
+  describeStft(rule, cast<StftOp>(rule.getOp()), /*center=*/false, "", saved);
+}
+
+static void replayStftCenter(WorkspaceRule &rule, SavedRule *saved) {
+  auto op = cast<StftCenterOp>(rule.getOp());
+  describeStft(rule, op, op.getCenter(), op.getPadMode(), saved);
+}
+
+static void replayIstft(WorkspaceRule &rule, SavedRule *saved) {
+  describeIstft(rule, cast<IstftOp>(rule.getOp()), saved);
+}
+
+void kernels::addStftModels(KernelLibrary &library) {
+  library.add<StftOp>(
+      {.forward = forwardOf<replayStft>, .saved = savedOf<replayStft>});
+  library.add<StftCenterOp>({.forward = forwardOf<replayStftCenter>,
+                             .saved = savedOf<replayStftCenter>});
+  library.add<IstftOp>({.forward = forwardOf<replayIstft>, .saved = saveIstft});
 }

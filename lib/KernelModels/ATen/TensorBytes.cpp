@@ -51,12 +51,33 @@ int64_t kernels::countBytes(const ConcreteTensor &tensor, Type type) {
   return bytes;
 }
 
+std::optional<kernels::InputAndResult>
+kernels::readInputAndResult(WorkspaceRule &rule) {
+  auto input = rule.tensor(rule.getOp()->getOperand(0));
+  auto result = rule.tensor(rule.getOp()->getResult(0));
+  if (input && result)
+    return InputAndResult{*input, *result};
+  rule.setInexact("a shape of the operator is unknown");
+  return std::nullopt;
+}
+
 int64_t kernels::getCastBytes(const ConcreteTensor &tensor, Type type) {
   return tensor.elementType == type ? 0 : countBytes(tensor, type);
 }
 
 int64_t kernels::getCopyBytes(const ConcreteTensor &tensor) {
   return tensor.contiguous ? 0 : tensor.numBytes();
+}
+
+int64_t kernels::getCastIndexBytes(const ConcreteTensor &indices) {
+  return getCastBytes(indices,
+                      IntegerType::get(indices.elementType.getContext(), 64));
+}
+
+int64_t kernels::getWideBytes(const ConcreteTensor &tensor) {
+  Type type = tensor.elementType;
+  return isHalf(type) ? countBytes(tensor, Float32Type::get(type.getContext()))
+                      : 0;
 }
 
 int64_t kernels::getBlockBytes(const ConcreteTensor &tensor) {

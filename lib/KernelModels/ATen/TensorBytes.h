@@ -27,10 +27,20 @@ bool isPlain(mlir::Type type);
 
 /// The bytes of `tensor` with elements of `type`.
 int64_t countBytes(const ConcreteTensor &tensor, mlir::Type type);
+/// The first operand and the first result of a call.
+struct InputAndResult {
+  ConcreteTensor input, result;
+};
+/// None, and the rule says so, if a shape is unknown.
+std::optional<InputAndResult> readInputAndResult(WorkspaceRule &rule);
 /// A copy in `type`; nothing if that is the type.
 int64_t getCastBytes(const ConcreteTensor &tensor, mlir::Type type);
 /// Tensor::contiguous().
 int64_t getCopyBytes(const ConcreteTensor &tensor);
+/// Of indices of another type as int64, which kernels read; of others none.
+int64_t getCastIndexBytes(const ConcreteTensor &indices);
+/// Of a half type as float32, by way of which kernels add; of others none.
+int64_t getWideBytes(const ConcreteTensor &tensor);
 /// Tensor::contiguous() in `trace`; what it makes stays.
 AllocationTrace::Block allocateContiguous(AllocationTrace &trace,
                                           const ConcreteTensor &tensor);

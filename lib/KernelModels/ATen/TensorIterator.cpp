@@ -193,15 +193,15 @@ static bool isOfOneType(Operation *op, const ElementwiseOperands &operands,
 }
 
 /// Whether the types in the IR say that nothing is cast: all tensors are of one
-/// type of floating point, and none is 0-dim, which may stand for a number.
-/// Most calls are such, and need no extents.
-static bool isOfOneTypeInIR(Operation *op) {
+/// type of floating point, and none stands for a number. Most calls are such,
+/// and need no extents.
+static bool isOfOneTypeInIR(Operation *op, const Elementwise &kind) {
   Type element = getElementTypeOrSelf(op->getResult(0));
   return isa<FloatType>(element) &&
-         llvm::all_of(op->getOperands(), [&](Value value) {
-           auto tensor = dyn_cast<RankedTensorType>(value.getType());
-           return tensor && tensor.getRank() > 0 &&
-                  tensor.getElementType() == element;
+         llvm::all_of(op->getOpOperands(), [&](OpOperand &operand) {
+           auto tensor = dyn_cast<RankedTensorType>(operand.get().getType());
+           return tensor && tensor.getElementType() == element &&
+                  !rules::isNumber(op, kind, operand.getOperandNumber());
          });
 }
 
@@ -210,7 +210,7 @@ static void describeElementwise(WorkspaceRule &rule) {
   auto elementwise = cast<ElementwiseOpInterface>(op);
   const Elementwise kind = elementwise.getElementwise();
   bool wraps = elementwise.wrapsNumbers();
-  if ((!wraps || kind.numbers.empty()) && isOfOneTypeInIR(op))
+  if ((!wraps || kind.numbers.empty()) && isOfOneTypeInIR(op, kind))
     return;
   auto operands = collectOperands(rule, kind, wraps);
   auto result = rule.tensor(op->getResult(0));

@@ -24,6 +24,8 @@ from koila._generators.draw import get_results, make_inputs, run
 from koila._generators.generator import Batch, Case, MakeCase
 
 __all__ = [
+    "FUNCTIONS",
+    "MLIR_TYPES",
     "Fact",
     "find_batch_problem",
     "find_shape_problem",
@@ -36,7 +38,7 @@ Scope = dict[str, Any]
 
 # Samples in a piece.
 _TILE = 2
-_MLIR_TYPES = {
+MLIR_TYPES = {
     torch.float32: "f32",
     torch.float64: "f64",
     torch.float16: "f16",
@@ -50,7 +52,8 @@ _MLIR_TYPES = {
     torch.complex64: "complex<f32>",
     torch.complex128: "complex<f64>",
 }
-_FUNCTIONS: dict[str, Callable[..., int]] = {
+#: What extents are made of beside symbols.
+FUNCTIONS: dict[str, Callable[..., int]] = {
     "floordiv": lambda a, b: a // b,
     "mod": lambda a, b: a % b,
     "min": min,
@@ -62,7 +65,7 @@ _FUNCTIONS: dict[str, Callable[..., int]] = {
 def _evaluate(expr: str, batch: int) -> int | None:
     """The number, or None where data decide."""
     try:
-        return int(eval(expr, {**_FUNCTIONS, "__builtins__": {}}, {"B": batch}))
+        return int(eval(expr, {**FUNCTIONS, "__builtins__": {}}, {"B": batch}))
     except (NameError, ZeroDivisionError):
         return None
 
@@ -86,7 +89,7 @@ def find_shape_problem(
     assert whole is not None
     for name, said, tensor in zip(case.results, _read_facts(case, fact), whole, strict=True):
         at = f"{name} at batch {batch}"
-        if said.get("element") != _MLIR_TYPES[tensor.dtype]:
+        if said.get("element") != MLIR_TYPES[tensor.dtype]:
             return f"{at} is {said.get('element')}, PyTorch has {tensor.dtype}"
         if said["dims"] is None:
             return f"{at} has unknown rank"

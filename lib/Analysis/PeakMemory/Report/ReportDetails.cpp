@@ -41,11 +41,14 @@ void PeakMemoryAnalysis::Impl::fillPlaces(Run &run, PeakReport &report) const {
     entry.second.index = report.timeline.size();
     report.timeline.push_back(entry.second);
   }
+  // The gravest of an operation first.
   for (auto &[op, doubts] : run.doubts)
-    if (const Doubt *doubt = doubts.getGravest())
-      report.inexact.push_back({getOperatorName(*op),
-                                getSourcePlace(op->getLoc()), doubt->reason,
-                                doubt->trust == Trust::UpperBound});
+    for (Trust trust : {Trust::Unknown, Trust::UpperBound})
+      for (const Doubt &doubt : doubts.getAll())
+        if (doubt.trust == trust)
+          report.inexact.push_back({getOperatorName(*op),
+                                    getSourcePlace(op->getLoc()), doubt.reason,
+                                    trust == Trust::UpperBound});
   fillHandedOn(run, report);
 }
 

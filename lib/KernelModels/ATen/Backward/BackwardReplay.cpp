@@ -141,8 +141,13 @@ MadeTensor BackwardReplay::compute(Tensors operands, Number number,
         return operand.contiguous && operand.dims == result.dims;
       }))
     return result;
+  Type computed = getComputedType(operands, kind, number);
   auto strides = computeElementwiseStrides(
-      llvm::map_to_vector(operands, toInfo),
+      llvm::map_to_vector(operands,
+                          [&](const ConcreteTensor &operand) {
+                            return rules::getCastLayout(toInfo(operand),
+                                                        computed);
+                          }),
       toExprs(result.dims, result.elementType.getContext()));
   return layOut(std::move(result), toNumbers(strides));
 }
@@ -202,11 +207,8 @@ void BackwardReplay::give(unsigned operand, ConcreteTensor tensor,
 }
 
 void BackwardReplay::giveScattered(unsigned operand) {
-  ConcreteTensor zeros = read(operand);
   giveContiguous(operand);
-  if (isHalf(zeros.elementType))
-    allocateBriefly(
-        getCastBytes(zeros, Float32Type::get(zeros.elementType.getContext())));
+  allocateBriefly(getWideBytes(read(operand)));
 }
 
 MadeTensor BackwardReplay::contiguous(const ConcreteTensor &tensor) {

@@ -114,19 +114,10 @@ static void castIndices(BackwardReplay &steps, int64_t numBytes) {
   AllocationTrace &trace = steps;
   if (index.numElements() == 0)
     return;
-  AllocationTrace::Block cast = trace.allocate(getCastBytes(
-      index, IntegerType::get(index.elementType.getContext(), 64)));
+  AllocationTrace::Block cast = trace.allocate(getCastIndexBytes(index));
   AllocationTrace::Block wide = trace.allocate(numBytes);
   trace.free(cast);
   trace.free(wide);
-}
-
-/// A half type as float32; nothing for others.
-static int64_t getWideBytes(const ConcreteTensor &tensor) {
-  Type type = tensor.elementType;
-  return isHalf(type)
-             ? getCastBytes(tensor, Float32Type::get(type.getContext()))
-             : 0;
 }
 
 /// What gather reads of the gradient.

@@ -57,6 +57,10 @@ struct Elementwise {
 /// The type in which operands of the type `common` are computed.
 mlir::Type getComputedType(Elementwise::Result result, mlir::Type common);
 
+/// The layout in which an operand takes part in what is computed in this type:
+/// one of another type is copied first (TensorIteratorBase::compute_types).
+TensorInfo getCastLayout(TensorInfo info, mlir::Type computed);
+
 /// Whether the operand `index` of `op` is a number to LibTorch's executor.
 bool isNumber(mlir::Operation *op, const Elementwise &kind, unsigned index);
 

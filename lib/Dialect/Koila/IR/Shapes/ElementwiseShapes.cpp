@@ -199,13 +199,11 @@ static LogicalResult checkOverlap(ShapeRule &rule, const TensorInfo &written) {
 // The shape rule
 //===----------------------------------------------------------------------===//
 
-/// The layout in which an operand takes part: one of another type is copied
-/// first.
-static TensorInfo getCastLayout(TensorInfo info, Type computed) {
+TensorInfo rules::getCastLayout(TensorInfo info, Type computed) {
   if (!info.strides || (computed && info.elementType == computed) ||
       isNonOverlappingAndDense(info) == TriBool::Yes)
     return info;
-  if (rules::isTorchType(info.elementType) && rules::isTorchType(computed))
+  if (isTorchType(info.elementType) && isTorchType(computed))
     info.strides = computePreservedStrides(info);
   else
     info.strides.reset();

@@ -86,8 +86,10 @@ static TensorInfo combine(ShapeRule &rule, ArrayRef<TensorInfo> operands) {
 
 static TensorInfo combine(ShapeRule &rule, const TensorInfo &lhs,
                           const TensorInfo &rhs) {
-  TensorInfo info = combine(rule, ArrayRef<TensorInfo>{lhs, rhs});
-  info.elementType = rules::promoteTypes(lhs, rhs);
+  Type type = rules::promoteTypes(lhs, rhs);
+  TensorInfo info = combine(
+      rule, {rules::getCastLayout(lhs, type), rules::getCastLayout(rhs, type)});
+  info.elementType = type;
   return info;
 }
 

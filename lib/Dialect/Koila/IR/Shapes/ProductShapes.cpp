@@ -235,8 +235,10 @@ LogicalResult rules::inferOuter(ShapeRule &rule, Value lhs, Value rhs,
         left.dims->push_back(rule.constant(1));
         left.strides->push_back(rule.constant(1));
       }
-      result.strides =
-          computeElementwiseStrides({self, left, right}, *result.dims);
+      result.strides = computeElementwiseStrides({getCastLayout(self, common),
+                                                  getCastLayout(left, common),
+                                                  getCastLayout(right, common)},
+                                                 *result.dims);
     }
   }
   rule.setResult(0, result);
@@ -284,7 +286,10 @@ LogicalResult rules::inferKron(ShapeRule &rule, Value lhs, Value rhs) {
     whole.dims->append({outer, inner});
     dims.push_back(outer * inner);
   }
-  whole.strides = computeElementwiseStrides({a, b}, *whole.dims);
+  whole.strides =
+      computeElementwiseStrides({getCastLayout(a, result.elementType),
+                                 getCastLayout(b, result.elementType)},
+                                *whole.dims);
   ViewStrides view = computeViewStrides(whole, dims);
   if (view.possible == TriBool::No)
     return rule.emitError()
