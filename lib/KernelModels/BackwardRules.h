@@ -20,21 +20,15 @@ struct ConvolutionKind;
 /// By the name of the schema: elementwise operators and those that only move
 /// elements.
 void describeBackward(BackwardRule &rule);
-/// Views of `operand`, and copies of it into rows.
-void describeViewBackward(BackwardRule &rule);
 void describeConvolutionBackward(BackwardRule &rule, ConvolutionKind kind);
-void describeIndexBackward(BackwardRule &rule);
-void describeJoinBackward(BackwardRule &rule);
-void describeMatrixFunctionBackward(BackwardRule &rule);
 void describeBatchNormBackward(BackwardRule &rule);
+void describeEinsumBackward(BackwardRule &rule);
 void describeGroupNormBackward(BackwardRule &rule);
 void describeInstanceNormBackward(BackwardRule &rule);
 void describeLayerNormBackward(BackwardRule &rule);
 void describeSoftmaxBackward(BackwardRule &rule);
 void describeWeightNormBackward(BackwardRule &rule);
-void describeProductBackward(BackwardRule &rule);
 void describeRecurrentBackward(BackwardRule &rule);
-void describeReductionBackward(BackwardRule &rule);
 void describeResampleBackward(BackwardRule &rule);
 
 } // namespace koila::rules

@@ -76,6 +76,16 @@ void addSpectralModels(KernelLibrary &library);
 void addStftModels(KernelLibrary &library);
 void addViewModels(KernelLibrary &library);
 
+// Backward passes of families whose models are many.
+void addCumulativeGradients(KernelLibrary &library);
+void addIndexGradients(KernelLibrary &library);
+void addJoinGradients(KernelLibrary &library);
+void addMatrixFunctionGradients(KernelLibrary &library);
+void addProductGradients(KernelLibrary &library);
+void addReductionGradients(KernelLibrary &library);
+void addSpectralGradients(KernelLibrary &library);
+void addViewGradients(KernelLibrary &library);
+
 /// Of all elementwise operators that have no other model.
 void addElementwiseModels(KernelLibrary &library, mlir::MLIRContext &context);
 /// The backward passes that formulas give, of all operators that have no other.

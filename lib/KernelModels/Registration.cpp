@@ -9,7 +9,10 @@ using namespace mlir;
 using namespace koila;
 
 /// What runs no kernel, or the same ones on every device.
-static void addATen(KernelLibrary &library) { kernels::addViewModels(library); }
+static void addATen(KernelLibrary &library) {
+  kernels::addViewModels(library);
+  kernels::addViewGradients(library);
+}
 
 static void addCPU(KernelLibrary &library, MLIRContext &context) {
   kernels::addAttentionModels(library);
@@ -42,6 +45,13 @@ static void addCPU(KernelLibrary &library, MLIRContext &context) {
   kernels::addSortModels(library);
   kernels::addSpectralModels(library);
   kernels::addStftModels(library);
+  kernels::addCumulativeGradients(library);
+  kernels::addIndexGradients(library);
+  kernels::addJoinGradients(library);
+  kernels::addMatrixFunctionGradients(library);
+  kernels::addProductGradients(library);
+  kernels::addReductionGradients(library);
+  kernels::addSpectralGradients(library);
   kernels::addElementwiseModels(library, context);
   kernels::addBackwardFormulas(library, context);
   library.setLeaves(kernels::makeCPULeafKernels());

@@ -183,10 +183,12 @@ void PeakMemoryAnalysis::Impl::endSpan(const Storage *entry, Operation &op,
   span->second.freedBy = &op;
 }
 
-/// An operation of a loop may say the same each time.
+/// An operation of a loop may say the same each time, and the analysis has said
+/// of what data decide what it counts.
 static void addOnce(Doubts &doubts, Trust trust, std::string reason) {
   if (llvm::none_of(doubts.getAll(), [&](const Doubt &doubt) {
-        return doubt.trust == trust && doubt.reason == reason;
+        return doubt.trust >= trust &&
+               StringRef(doubt.reason).starts_with(reason);
       }))
     doubts.add(trust, std::move(reason));
 }

@@ -1,6 +1,5 @@
 //===- CopyModels.cpp - Kernel models of copies and casts -----------------===//
 
-#include "../BackwardRules.h"
 #include "../Models.h"
 #include "../WorkspaceRules.h"
 #include "koila/Dialect/Koila/IR/CopyOps.h"
@@ -22,12 +21,12 @@ void kernels::addCopyModels(KernelLibrary &library) {
       .add<AsTensorOp, CloneTensorOp, ContiguousOp, CpuOp, LiftFreshCopyOp,
            LiftFreshOp, ToCopyOp, ToDeviceOp, ToDtypeLayoutOp, ToDtypeOp,
            ToOtherOp, ToPrimDeviceOp, ToPrimDtypeOp, ToPrimOtherOp, TypeAsOp>(
-          {copyFirst, nullptr, rules::describeViewBackward});
+          {copyFirst});
   library.add<BoolTensorOp, ConjPhysicalOp, EqualOp, FillScalarOp, FillTensorOp,
               FloatImplicitOp, FloatTensorOp, IntImplicitOp, IntTensorOp,
               IsComplexOp, IsFloatingPointOp, IsNonzeroOp, IsSignedOp, ItemOp,
-              ScalarImplicitOp, ZeroOp>({allocateNothing, nullptr, nullptr});
+              ScalarImplicitOp, ZeroOp>({allocateNothing});
   library.add<ConjOp, ResolveConjOp, ResolveNegOp>(
-      {rules::describeConjugateWorkspace, nullptr, nullptr});
-  library.add<CopyOp>({copySource, nullptr, nullptr});
+      {rules::describeConjugateWorkspace});
+  library.add<CopyOp>({copySource});
 }

@@ -6,7 +6,6 @@
 //===----------------------------------------------------------------------===//
 
 #include "../ATenCPU/GemmOperandCopies.h"
-#include "../BackwardRules.h"
 #include "../Models.h"
 #include "Linalg.h"
 #include "TensorBytes.h"
@@ -160,9 +159,8 @@ static void saveLogdet(SavedRule &rule) {
 }
 
 void kernels::addDeterminantModels(KernelLibrary &library) {
-  auto backward = rules::describeMatrixFunctionBackward;
-  library.add<DetOp, LinalgDetOp>({forwardOf<describeDet>, saveDet, backward});
+  library.add<DetOp, LinalgDetOp>({forwardOf<describeDet>, saveDet});
   library.add<LinalgSlogdetOp, SlogdetOp>(
-      {forwardOf<describeSlogdet>, saveSlogdet, backward});
-  library.add<LogdetOp>({forwardOf<describeLogdet>, saveLogdet, backward});
+      {forwardOf<describeSlogdet>, saveSlogdet});
+  library.add<LogdetOp>({forwardOf<describeLogdet>, saveLogdet});
 }

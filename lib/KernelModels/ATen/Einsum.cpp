@@ -5,9 +5,9 @@
 //===----------------------------------------------------------------------===//
 
 #include "../ATenCPU/GemmOperandCopies.h"
+#include "../BackwardRules.h"
 #include "../WorkspaceRules.h"
 #include "Backward/AutogradReplay.h"
-#include "Backward/BackwardFormulas.h"
 #include "Backward/BackwardReplay.h"
 #include "koila/Dialect/Koila/IR/MatmulOps.h"
 #include "koila/Interfaces/KoilaOpInterfaces.h"

@@ -4,7 +4,6 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "../BackwardRules.h"
 #include "../Models.h"
 #include "Embedding.h"
 #include "OpReplay.h"
@@ -378,43 +377,30 @@ static void describeColumns(WorkspaceRule &rule) {
 }
 
 void kernels::addIndexModels(KernelLibrary &library) {
-  auto backward = rules::describeIndexBackward;
   library.add<ArgwhereOp, DiagOp, IndexCopyOp, IndexFillScalarOp,
               IndexFillTensorOp, NonzeroOp, TakeOp>(
-      {.forward = allocateNothing, .backward = backward});
+      {.forward = allocateNothing});
   library.add<EmbeddingBagOp, EmbeddingBagPaddingOp>(
-      {.forward = indexing::describeBagMemory, .backward = backward});
-  library.add<EmbeddingOp>(
-      {.forward = describeEmbedding, .backward = backward});
-  library.add<GatherOp>({.forward = describeGather, .backward = backward});
-  library.add<IndexAddOp>({.forward = describeIndexAdd, .backward = backward});
-  library.add<IndexHackedTwinOp>(
-      {.forward = describeIndex<IndexHackedTwinOp>, .backward = backward});
+      {.forward = indexing::describeBagMemory});
+  library.add<EmbeddingOp>({.forward = describeEmbedding});
+  library.add<GatherOp>({.forward = describeGather});
+  library.add<IndexAddOp>({.forward = describeIndexAdd});
+  library.add<IndexHackedTwinOp>({.forward = describeIndex<IndexHackedTwinOp>});
   library.add<IndexPutHackedTwinOp>(
-      {.forward = describeIndexPut<IndexPutHackedTwinOp>,
-       .backward = backward});
-  library.add<IndexPutOp>(
-      {.forward = describeIndexPut<IndexPutOp>, .backward = backward});
-  library.add<IndexSelectOp>({.forward = describeSelect, .backward = backward});
-  library.add<IndexTensorOp>(
-      {.forward = describeIndex<IndexTensorOp>, .backward = backward});
+      {.forward = describeIndexPut<IndexPutHackedTwinOp>});
+  library.add<IndexPutOp>({.forward = describeIndexPut<IndexPutOp>});
+  library.add<IndexSelectOp>({.forward = describeSelect});
+  library.add<IndexTensorOp>({.forward = describeIndex<IndexTensorOp>});
   library.add<MaskedScatterOp>({.forward = describeMaskedScatter});
-  library.add<MaskedSelectOp>(
-      {.forward = describeMaskedSelect, .backward = backward});
-  library.add<NonzeroNumpyOp, WhereConditionOp>(
-      {.forward = describeColumns, .backward = backward});
-  library.add<OneHotOp>({.forward = describeOneHot, .backward = backward});
-  library.add<ScatterAddOp>(
-      {.forward = describeAdd<ScatterAddOp>, .backward = backward});
-  library.add<ScatterReduceOp>(
-      {.forward = describePut<ScatterReduceOp>, .backward = backward});
-  library.add<ScatterReduceTwoOp>(
-      {.forward = describeAdd<ScatterReduceTwoOp>, .backward = backward});
-  library.add<ScatterSrcOp>(
-      {.forward = describePut<ScatterSrcOp>, .backward = backward});
-  library.add<ScatterValueOp>(
-      {.forward = describePut<ScatterValueOp>, .backward = backward});
+  library.add<MaskedSelectOp>({.forward = describeMaskedSelect});
+  library.add<NonzeroNumpyOp, WhereConditionOp>({.forward = describeColumns});
+  library.add<OneHotOp>({.forward = describeOneHot});
+  library.add<ScatterAddOp>({.forward = describeAdd<ScatterAddOp>});
+  library.add<ScatterReduceOp>({.forward = describePut<ScatterReduceOp>});
+  library.add<ScatterReduceTwoOp>({.forward = describeAdd<ScatterReduceTwoOp>});
+  library.add<ScatterSrcOp>({.forward = describePut<ScatterSrcOp>});
+  library.add<ScatterValueOp>({.forward = describePut<ScatterValueOp>});
   library.add<ScatterValueReduceOp>(
-      {.forward = describePut<ScatterValueReduceOp>, .backward = backward});
-  library.add<TakeAlongDimOp>({describeTakeAlong, savePlaces, backward});
+      {.forward = describePut<ScatterValueReduceOp>});
+  library.add<TakeAlongDimOp>({describeTakeAlong, savePlaces});
 }

@@ -1,6 +1,5 @@
 //===- JoinModels.cpp - Kernel models of joining and padding --------------===//
 
-#include "../BackwardRules.h"
 #include "../Models.h"
 #include "../WorkspaceRules.h"
 #include "koila/Dialect/Koila/IR/IndexOps.h"
@@ -12,11 +11,10 @@ using kernels::allocateNothing;
 void kernels::addJoinModels(KernelLibrary &library) {
   library.add<BlockDiagOp, CartesianProdOp, CatOp, ColumnStackOp, ConcatOp,
               ConcatenateOp, DstackOp, HstackOp, RowStackOp, StackOp, VstackOp>(
-      {rules::describeJoinWorkspace, nullptr, rules::describeJoinBackward});
+      {rules::describeJoinWorkspace});
   library.add<ConstantPadNdOp, PadCircularOp, PadOp, ReflectionPad1dOp,
               ReflectionPad2dOp, ReflectionPad3dOp, ReplicationPad1dOp,
               ReplicationPad2dOp, ReplicationPad3dOp>(
-      {rules::describePadWorkspace, nullptr, rules::describeIndexBackward});
-  library.add<MeshgridIndexingOp, MeshgridOp>(
-      {allocateNothing, nullptr, rules::describeIndexBackward});
+      {rules::describePadWorkspace});
+  library.add<MeshgridIndexingOp, MeshgridOp>({allocateNothing});
 }

@@ -7,7 +7,6 @@
 
 #include "Linalg.h"
 #include "../ATenCPU/GemmOperandCopies.h"
-#include "../BackwardRules.h"
 #include "../Models.h"
 #include "Backward/BackwardReplay.h"
 #include "koila/Dialect/Koila/IR/MatmulOps.h"
@@ -396,25 +395,18 @@ static void saveSolveEx(SavedRule &rule) {
 
 // Powers say themselves that they do not know what autograd keeps.
 void kernels::addMatrixFunctionModels(KernelLibrary &library) {
-  auto backward = rules::describeMatrixFunctionBackward;
-  library.add<CholeskyInverseOp>(
-      {describeCholeskyInverse, saveOperands, backward});
-  library.add<CholeskyOp, LinalgCholeskyOp>(
-      {describeCholesky, saveOperands, backward});
-  library.add<CholeskySolveOp>({describeCholeskySolve, saveOperands, backward});
-  library.add<InverseOp, LinalgInvOp>(
-      {describeInverse, saveOperands, backward});
-  library.add<LinalgCholeskyExOp>({describeCholeskyEx, saveOperands, backward});
-  library.add<LinalgInvExOp>({describeInverseEx, saveOperands, backward});
+  library.add<CholeskyInverseOp>({describeCholeskyInverse, saveOperands});
+  library.add<CholeskyOp, LinalgCholeskyOp>({describeCholesky, saveOperands});
+  library.add<CholeskySolveOp>({describeCholeskySolve, saveOperands});
+  library.add<InverseOp, LinalgInvOp>({describeInverse, saveOperands});
+  library.add<LinalgCholeskyExOp>({describeCholeskyEx, saveOperands});
+  library.add<LinalgInvExOp>({describeInverseEx, saveOperands});
   library.add<LinalgMatrixExpOp, MatrixExpOp>(
-      {describeExponential, saveOperands, backward});
+      {describeExponential, saveOperands});
   library.add<LinalgMatrixPowerOp>(
-      {describePower<LinalgMatrixPowerOp>, saveOperands, backward});
-  library.add<LinalgSolveExOp>(
-      {forwardOf<describeSolveEx>, saveSolveEx, backward});
-  library.add<LinalgSolveOp>({forwardOf<describeSolve>, saveSolve, backward});
-  library.add<LinalgSolveTriangularOp>(
-      {describeTriangular, saveOperands, backward});
-  library.add<MatrixPowerOp>(
-      {describePower<MatrixPowerOp>, saveOperands, backward});
+      {describePower<LinalgMatrixPowerOp>, saveOperands});
+  library.add<LinalgSolveExOp>({forwardOf<describeSolveEx>, saveSolveEx});
+  library.add<LinalgSolveOp>({forwardOf<describeSolve>, saveSolve});
+  library.add<LinalgSolveTriangularOp>({describeTriangular, saveOperands});
+  library.add<MatrixPowerOp>({describePower<MatrixPowerOp>, saveOperands});
 }

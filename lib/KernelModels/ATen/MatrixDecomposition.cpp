@@ -6,7 +6,6 @@
 //===----------------------------------------------------------------------===//
 
 #include "../ATenCPU/GemmOperandCopies.h"
-#include "../BackwardRules.h"
 #include "../Models.h"
 #include "Backward/BackwardReplay.h"
 #include "Linalg.h"
@@ -148,15 +147,10 @@ static void saveSingularValues(SavedRule &rule) {
 }
 
 void kernels::addMatrixDecompositionModels(KernelLibrary &library) {
-  auto backward = rules::describeMatrixFunctionBackward;
-  library.add<LinalgEighOp>({forwardOf<describeEigh>, saveOperands, backward});
-  library.add<LinalgEigvalshOp>(
-      {forwardOf<describeEigh>, saveEigenvalues, backward});
-  library.add<LinalgHouseholderProductOp>(
-      {describeReflectors, saveOperands, backward});
-  library.add<LinalgQrOp, PinverseOp>(
-      {.saved = saveOperands, .backward = backward});
-  library.add<LinalgSvdOp>({forwardOf<describeSvd>, saveOperands, backward});
-  library.add<LinalgSvdvalsOp>(
-      {forwardOf<describeSvd>, saveSingularValues, backward});
+  library.add<LinalgEighOp>({forwardOf<describeEigh>, saveOperands});
+  library.add<LinalgEigvalshOp>({forwardOf<describeEigh>, saveEigenvalues});
+  library.add<LinalgHouseholderProductOp>({describeReflectors, saveOperands});
+  library.add<LinalgQrOp, PinverseOp>({.saved = saveOperands});
+  library.add<LinalgSvdOp>({forwardOf<describeSvd>, saveOperands});
+  library.add<LinalgSvdvalsOp>({forwardOf<describeSvd>, saveSingularValues});
 }

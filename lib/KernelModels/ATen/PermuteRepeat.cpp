@@ -5,7 +5,6 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "../BackwardRules.h"
 #include "../Models.h"
 #include "../WorkspaceRules.h"
 #include "Linalg.h"
@@ -173,21 +172,15 @@ static void describeTriangle(WorkspaceRule &rule) {
 }
 
 void kernels::addPermuteRepeatModels(KernelLibrary &library) {
-  auto backward = rules::describeIndexBackward;
   library.add<ChannelShuffleOp, NativeChannelShuffleOp, PixelShuffleOp,
-              PixelUnshuffleOp>(
-      {.forward = describeShuffle, .backward = backward});
-  library.add<Col2imOp, Im2colOp>(
-      {.forward = describeBlocks, .backward = backward});
+              PixelUnshuffleOp>({.forward = describeShuffle});
+  library.add<Col2imOp, Im2colOp>({.forward = describeBlocks});
   library.add<DiagEmbedOp, FlipOp, FliplrOp, FlipudOp, Rot90Op>(
-      {.forward = allocateNothing, .backward = backward});
+      {.forward = allocateNothing});
   library.add<FftFftshiftOp>({.forward = describeShift<FftFftshiftOp>});
   library.add<FftIfftshiftOp>({.forward = describeShift<FftIfftshiftOp>});
-  library.add<RepeatInterleaveIntOp>(
-      {.forward = describeInterleaved, .backward = backward});
-  library.add<RepeatOp, TileOp>(
-      {.forward = describeRepeat, .backward = backward});
-  library.add<RollOp>({.forward = describeRoll, .backward = backward});
-  library.add<TrilOp, TriuOp>(
-      {.forward = describeTriangle, .backward = backward});
+  library.add<RepeatInterleaveIntOp>({.forward = describeInterleaved});
+  library.add<RepeatOp, TileOp>({.forward = describeRepeat});
+  library.add<RollOp>({.forward = describeRoll});
+  library.add<TrilOp, TriuOp>({.forward = describeTriangle});
 }

@@ -5,7 +5,6 @@
 //===----------------------------------------------------------------------===//
 
 #include "../ATenCPU/GemmOperandCopies.h"
-#include "../BackwardRules.h"
 #include "../Models.h"
 #include "../WorkspaceRules.h"
 #include "OpReplay.h"
@@ -390,24 +389,22 @@ static void saveProduct(SavedRule &rule) {
 }
 
 void kernels::addProductModels(KernelLibrary &library) {
-  auto backward = rules::describeProductBackward;
   library.add<AddbmmOp>({.forward = describeAddbmm});
-  library.add<AddmmOp>({.forward = describeAddmm, .backward = backward});
-  library.add<AddmvOp>({.forward = describeAddmv, .backward = backward});
+  library.add<AddmmOp>({.forward = describeAddmm});
+  library.add<AddmvOp>({.forward = describeAddmv});
   library.add<AddrOp, CrossOp, GerOp, LinalgCrossOp, OuterOp>(
-      {.forward = allocateNothing, .backward = backward});
-  library.add<BaddbmmOp>({.forward = describeBaddbmm, .backward = backward});
-  library.add<BilinearOp>({.forward = describeBilinear, .backward = backward});
-  library.add<BmmOp>({.forward = describeBmm, .backward = backward});
-  library.add<DotOp, VdotOp>({.forward = describeDot, .backward = backward});
+      {.forward = allocateNothing});
+  library.add<BaddbmmOp>({.forward = describeBaddbmm});
+  library.add<BilinearOp>({.forward = describeBilinear});
+  library.add<BmmOp>({.forward = describeBmm});
+  library.add<DotOp, VdotOp>({.forward = describeDot});
   library.add<EinsumOp>(
-      {rules::describeEinsumWorkspace, rules::describeEinsumSaved, backward});
+      {rules::describeEinsumWorkspace, rules::describeEinsumSaved});
   library.add<InnerOp>({.forward = describeInner});
-  library.add<KronOp>({.forward = describeKron, .backward = backward});
-  library.add<LinalgMatmulOp, MatmulOp>({describePair, saveProduct, backward});
+  library.add<KronOp>({.forward = describeKron});
+  library.add<LinalgMatmulOp, MatmulOp>({describePair, saveProduct});
   library.add<LinalgMultiDotOp>({.forward = describeMultiDot});
-  library.add<LinearOp>({describeLinear, saveProduct, backward});
-  library.add<MmOp, MvOp>({.forward = describePair, .backward = backward});
-  library.add<TensordotOp>(
-      {.forward = describeTensordot, .backward = backward});
+  library.add<LinearOp>({describeLinear, saveProduct});
+  library.add<MmOp, MvOp>({.forward = describePair});
+  library.add<TensordotOp>({.forward = describeTensordot});
 }

@@ -5,7 +5,6 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "../BackwardRules.h"
 #include "../Models.h"
 #include "Backward/AutogradReplay.h"
 #include "koila/Dialect/Koila/IR/ReductionOps.h"
@@ -154,13 +153,10 @@ static void describeQuantile(WorkspaceRule &rule) {
 }
 
 void kernels::addQuantileModels(KernelLibrary &library) {
-  auto backward = rules::describeReductionBackward;
-  library.add<NanquantileOp>(
-      {.forward = describeQuantile<NanquantileOp>, .backward = backward});
+  library.add<NanquantileOp>({.forward = describeQuantile<NanquantileOp>});
   library.add<NanquantileScalarOp>(
-      {.forward = describeQuantile<NanquantileScalarOp>, .backward = backward});
-  library.add<QuantileOp>(
-      {.forward = describeQuantile<QuantileOp>, .backward = backward});
+      {.forward = describeQuantile<NanquantileScalarOp>});
+  library.add<QuantileOp>({.forward = describeQuantile<QuantileOp>});
   library.add<QuantileScalarOp>(
-      {.forward = describeQuantile<QuantileScalarOp>, .backward = backward});
+      {.forward = describeQuantile<QuantileScalarOp>});
 }

@@ -6,7 +6,6 @@
 //===----------------------------------------------------------------------===//
 
 #include "Reduction.h"
-#include "../BackwardRules.h"
 #include "../Models.h"
 #include "Backward/BackwardReplay.h"
 #include "koila/Dialect/Koila/IR/Elementwise.h"
@@ -341,47 +340,33 @@ static void describeTruth(const Reduced &reduced) {
 }
 
 void kernels::addReductionModels(KernelLibrary &library) {
-  auto backward = rules::describeReductionBackward;
   library.add<AllDimOp, AllDimsOp, AllOp, AnyDimOp, AnyDimsOp, AnyOp>(
-      {.forward = ofReals<describeTruth>, .backward = backward});
-  library.add<AmaxOp, AminOp>(
-      {.forward = ofReals<describeExtremumOfDims>, .backward = backward});
-  library.add<AminmaxOp>(
-      {.forward = ofReals<describeExtrema>, .backward = backward});
-  library.add<ArgmaxOp>(
-      {.forward = ofReals<describePlace<ArgmaxOp>>, .backward = backward});
-  library.add<ArgminOp>(
-      {.forward = ofReals<describePlace<ArgminOp>>, .backward = backward});
+      {.forward = ofReals<describeTruth>});
+  library.add<AmaxOp, AminOp>({.forward = ofReals<describeExtremumOfDims>});
+  library.add<AminmaxOp>({.forward = ofReals<describeExtrema>});
+  library.add<ArgmaxOp>({.forward = ofReals<describePlace<ArgmaxOp>>});
+  library.add<ArgminOp>({.forward = ofReals<describePlace<ArgminOp>>});
   library.add<CountNonzeroDimOp, CountNonzeroOp>(
-      {.forward = ofReals<describeCount>, .backward = backward});
+      {.forward = ofReals<describeCount>});
   library.add<LinalgVectorNormOp, NormDimDtypeOp, NormDimOp, NormScalarOp>(
-      {.forward = ofReals<describeNorm>, .backward = backward});
-  library.add<LogsumexpOp>(
-      {.forward = ofReals<describeLogSumExp>, .backward = backward});
+      {.forward = ofReals<describeNorm>});
+  library.add<LogsumexpOp>({.forward = ofReals<describeLogSumExp>});
   library.add<MaxDimOp, MinDimOp, ModeOp, TraceOp>(
-      {.forward = ofReals<describeNothing>, .backward = backward});
-  library.add<MaxOp, MinOp>(
-      {.forward = ofReals<describeExtremum>, .backward = backward});
-  library.add<MeanDimOp, MeanOp>(
-      {.forward = ofNumbers<describeMean>, .backward = backward});
-  library.add<MedianDimOp>(
-      {.forward = ofReals<describeMedian<MedianDimOp>>, .backward = backward});
-  library.add<MedianOp, NanmedianOp>(
-      {.forward = ofReals<describeMedianOfAll>, .backward = backward});
+      {.forward = ofReals<describeNothing>});
+  library.add<MaxOp, MinOp>({.forward = ofReals<describeExtremum>});
+  library.add<MeanDimOp, MeanOp>({.forward = ofNumbers<describeMean>});
+  library.add<MedianDimOp>({.forward = ofReals<describeMedian<MedianDimOp>>});
+  library.add<MedianOp, NanmedianOp>({.forward = ofReals<describeMedianOfAll>});
   library.add<NanmeanOp>({.forward = ofReals<describeNanmean>});
   library.add<NanmedianDimOp>(
-      {.forward = ofReals<describeMedian<NanmedianDimOp>>,
-       .backward = backward});
-  library.add<NansumOp>(
-      {.forward = ofReals<describeNansum>, .backward = backward});
-  library.add<ProdDimOp, ProdOp>(
-      {.forward = ofReals<describeCast>, .backward = backward});
+      {.forward = ofReals<describeMedian<NanmedianDimOp>>});
+  library.add<NansumOp>({.forward = ofReals<describeNansum>});
+  library.add<ProdDimOp, ProdOp>({.forward = ofReals<describeCast>});
   library
       .add<StdCorrectionOp, StdDimOp, StdOp, VarCorrectionOp, VarDimOp, VarOp>(
-          {.forward = ofNumbers<describeDeviation>, .backward = backward});
+          {.forward = ofNumbers<describeDeviation>});
   library.add<StdMeanCorrectionOp, StdMeanDimOp, StdMeanOp, VarMeanCorrectionOp,
               VarMeanDimOp, VarMeanOp>(
-      {.forward = ofNumbers<describeDeviationAndMean>, .backward = backward});
-  library.add<SumDimOp, SumOp>(
-      {.forward = ofNumbers<describeSum>, .backward = backward});
+      {.forward = ofNumbers<describeDeviationAndMean>});
+  library.add<SumDimOp, SumOp>({.forward = ofNumbers<describeSum>});
 }

@@ -5,9 +5,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "../BackwardRules.h"
-#include "../Models.h"
-#include "Backward/BackwardFormulas.h"
-#include "Backward/BackwardReplay.h"
+#include "Backward/BackwardModels.h"
 #include "TensorBytes.h"
 #include "koila/Dialect/Koila/IR/ResampleOps.h"
 #include <cmath>
@@ -222,23 +220,22 @@ static void describeInterpolation(WorkspaceRule &rule) {
   describeTables(rule, result, Points);
 }
 
-/// Zeros for the input, and a tensor for the places. Of matrices: a product of
-/// the places with the gradient, transposed.
-void rules::describeGridBackward(BackwardRule &rule) {
-  BackwardReplay steps(rule);
+/// A product of the places with the gradient, transposed.
+static void describeMatrixGradient(BackwardRule &rule, BackwardReplay &steps) {
   ConcreteTensor gradient = steps.getGradient(), first = steps.read(0);
+  if (!isPlain(gradient.elementType) || !gradient.contiguous)
+    return koila::detail::describeUnknownBackward(rule);
+  ConcreteTensor places = makePlaces(steps, rule.getOp(), gradient);
+  steps.give(0, transposeDims(steps.allocate(transposeDims(first, 1, 2)), 1, 2),
+             /*isViewed=*/true);
+  steps.free(places);
+}
+
+/// Zeros for the input, and a tensor for the places.
+static void describeSampleGradient(BackwardRule &rule, BackwardReplay &steps) {
+  ConcreteTensor gradient = steps.getGradient();
   if (!isPlain(gradient.elementType))
     return koila::detail::describeUnknownBackward(rule);
-  if (isa<AffineGridOp>(rule.getOp())) {
-    if (!gradient.contiguous)
-      return koila::detail::describeUnknownBackward(rule);
-    ConcreteTensor places = makePlaces(steps, rule.getOp(), gradient);
-    steps.give(0,
-               transposeDims(steps.allocate(transposeDims(first, 1, 2)), 1, 2),
-               /*isViewed=*/true);
-    steps.free(places);
-    return steps.finish();
-  }
   int64_t temporary = 0;
   for (unsigned operand : {0u, 1u})
     if (steps.wants(operand))
@@ -250,13 +247,14 @@ void rules::describeGridBackward(BackwardRule &rule) {
   if (gradient.dims.size() == 4 && !gradient.contiguous)
     temporary += gradient.numBytes();
   steps.allocateTemporary(temporary);
-  steps.finish();
 }
 
 void kernels::addResampleModels(KernelLibrary &library) {
-  library.add<AffineGridOp>({.forward = describeAffineGrid});
+  library.add<AffineGridOp>({.forward = describeAffineGrid,
+                             .backward = ofGradient<describeMatrixGradient>});
   library.add<GridSampler2dOp, GridSampler3dOp, GridSamplerAnyOp>(
-      {.forward = allocateNothing});
+      {.forward = allocateNothing,
+       .backward = ofGradient<describeSampleGradient>});
   auto backward = rules::describeResampleBackward;
   library.add<UpsampleBicubic2dAaOp>(
       {.forward = describeAntialiasTo<UpsampleBicubic2dAaOp, 4>,

@@ -1,6 +1,5 @@
 //===- SpectralModels.cpp - Kernel models of Fourier transforms -----------===//
 
-#include "../BackwardRules.h"
 #include "../Models.h"
 #include "../WorkspaceRules.h"
 #include "koila/Dialect/Koila/IR/SpectralOps.h"

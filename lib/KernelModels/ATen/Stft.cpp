@@ -4,13 +4,9 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "../Models.h"
-#include "Backward/BackwardFormulas.h"
-#include "Backward/BackwardReplay.h"
+#include "Backward/BackwardModels.h"
 #include "StftOperands.h"
 #include "koila/Dialect/Koila/IR/SpectralOps.h"
-#include "koila/Interfaces/KoilaOpInterfaces.h"
-#include "llvm/ADT/TypeSwitch.h"
 
 using namespace mlir;
 using namespace koila;
@@ -282,18 +278,22 @@ static void saveIstft(SavedRule &rule) {
   describeIstft(rule, op, &rule);
 }
 
+static bool isNotCentred(StftOp) { return false; }
+static bool isCentred(StftCenterOp op) { return op.getCenter(); }
+
 /// The gradient with the other half of the frequencies, transformed, times the
 /// window, added up where frames overlap. Sources: fft_r2c_backward,
 /// as_strided_backward.
-template <typename OpT>
-static void describeStftBackward(BackwardRule &rule, OpT op, bool center) {
+template <typename OpT, bool (*IsCentred)(OpT)>
+static void describeStftGradient(BackwardRule &rule) {
+  auto op = cast<OpT>(rule.getOp());
   auto signal = getSignal(rule, op.getSelf());
   const ConcreteTensor &gradient = *rule.getGradient();
   auto result = rule.tensor(op.getResult());
   int64_t points = op.getNFft(), hop = op.getHopLength().value_or(points / 4);
   int64_t width = op.getWinLength().value_or(points);
   auto frame = rule.tensor(op.getWindow());
-  if (center || !signal || !result || !signal->contiguous || hop < 1 ||
+  if (IsCentred(op) || !signal || !result || !signal->contiguous || hop < 1 ||
       signal->dims.size() > 2 || rule.wantsGradient(op.getWindow()) ||
       !isa<ComplexType>(gradient.elementType))
     return koila::detail::describeUnknownBackward(rule);
@@ -346,7 +346,8 @@ static void describeStftBackward(BackwardRule &rule, OpT op, bool center) {
 
 /// The gradient over the added squares of the window, written into zeros, of
 /// which frames are views; times the window, and transformed.
-static void describeIstftBackward(BackwardRule &rule, IstftOp op) {
+static void describeIstftGradient(BackwardRule &rule) {
+  auto op = cast<IstftOp>(rule.getOp());
   auto s = getSynthesis(rule, op);
   if (!s)
     return;
@@ -386,14 +387,6 @@ static void describeIstftBackward(BackwardRule &rule, IstftOp op) {
   steps.finish();
 }
 
-void rules::describeStftBackward(BackwardRule &rule) {
-  llvm::TypeSwitch<Operation *>(rule.getOp())
-      .Case<StftOp>([&](auto op) { ::describeStftBackward(rule, op, false); })
-      .Case<StftCenterOp>(
-          [&](auto op) { ::describeStftBackward(rule, op, op.getCenter()); })
-      .Case<IstftOp>([&](auto op) { describeIstftBackward(rule, op); });
-}
-
 //===----------------------------------------------------------------------===//
 // Rows
 //===----------------------------------------------------------------------===//
@@ -412,9 +405,11 @@ static void replayIstft(WorkspaceRule &rule, SavedRule *saved) {
 }
 
 void kernels::addStftModels(KernelLibrary &library) {
-  library.add<StftOp>(
-      {.forward = forwardOf<replayStft>, .saved = savedOf<replayStft>});
-  library.add<StftCenterOp>({.forward = forwardOf<replayStftCenter>,
-                             .saved = savedOf<replayStftCenter>});
-  library.add<IstftOp>({.forward = forwardOf<replayIstft>, .saved = saveIstft});
+  library.add<StftOp>({forwardOf<replayStft>, savedOf<replayStft>,
+                       ofGradient<describeStftGradient<StftOp, isNotCentred>>});
+  library.add<StftCenterOp>(
+      {forwardOf<replayStftCenter>, savedOf<replayStftCenter>,
+       ofGradient<describeStftGradient<StftCenterOp, isCentred>>});
+  library.add<IstftOp>(
+      {forwardOf<replayIstft>, saveIstft, ofGradient<describeIstftGradient>});
 }

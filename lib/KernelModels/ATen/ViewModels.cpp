@@ -1,6 +1,5 @@
 //===- ViewModels.cpp - Kernel models of views ----------------------------===//
 
-#include "../BackwardRules.h"
 #include "../Models.h"
 #include "../WorkspaceRules.h"
 #include "koila/Dialect/Koila/IR/ViewOps.h"
@@ -31,14 +30,10 @@ void kernels::addViewModels(KernelLibrary &library) {
            SqueezeOp, SwapAxesOp, SwapDimsOp, TOp, TensorSplitOp, TransposeOp,
            UnbindOp, UnflattenOp, UnfoldOp, UnsafeChunkOp, UnsafeSplitOp,
            UnsafeSplitWithSizesOp, UnsafeViewOp, UnsqueezeOp, ViewAsComplexOp,
-           ViewAsOp, ViewAsRealOp, ViewDtypeOp, ViewOp>(
-          {allocateNothing, nullptr, rules::describeViewBackward});
+           ViewAsOp, ViewAsRealOp, ViewDtypeOp, ViewOp>({allocateNothing});
   library.add<AtLeast1DSequenceOp, AtLeast2DSequenceOp, AtLeast3DSequenceOp,
-              DeviceOp, DimOp, NumelOp, SizeIntOp, SizeOp>(
-      {allocateNothing, nullptr, nullptr});
-  library.add<FlattenOp, RavelOp, ReshapeAsOp, ReshapeOp>(
-      {reshape, nullptr, rules::describeViewBackward});
-  library.add<LazyConjOp, MHOp>({rules::describeConjugateWorkspace, nullptr,
-                                 rules::describeViewBackward});
-  library.add<NumToTensorOp>({wrapNumber, nullptr, nullptr});
+              DeviceOp, DimOp, NumelOp, SizeIntOp, SizeOp>({allocateNothing});
+  library.add<FlattenOp, RavelOp, ReshapeAsOp, ReshapeOp>({reshape});
+  library.add<LazyConjOp, MHOp>({rules::describeConjugateWorkspace});
+  library.add<NumToTensorOp>({wrapNumber});
 }

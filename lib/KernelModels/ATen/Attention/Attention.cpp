@@ -6,7 +6,6 @@
 //===----------------------------------------------------------------------===//
 
 #include "../../ATenCPU/GemmOperandCopies.h"
-#include "../../BackwardRules.h"
 #include "../../Models.h"
 #include "../Backward/BackwardReplay.h"
 #include "AttentionLayers.h"

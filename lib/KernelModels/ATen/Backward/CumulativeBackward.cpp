@@ -5,10 +5,8 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "BackwardFormulas.h"
-#include "BackwardReplay.h"
+#include "BackwardModels.h"
 #include "koila/Dialect/Koila/IR/SortOps.h"
-#include "koila/Interfaces/KoilaOpInterfaces.h"
 #include "mlir/IR/BuiltinTypes.h"
 
 using namespace mlir;
@@ -69,8 +67,12 @@ static void runProductOfZeros(BackwardReplay &steps, const ConcreteTensor &self,
 }
 
 /// (result * grad), summed up from the end, over self.
-static void runCumprod(BackwardRule &rule, BackwardReplay &steps, int64_t dim) {
+static void runCumprod(BackwardRule &rule, BackwardReplay &steps) {
   ConcreteTensor self = steps.read(0);
+  int64_t rank = self.dims.size(), dim = cast<CumprodOp>(rule.getOp()).getDim();
+  dim += dim < 0 ? rank : 0;
+  if (rank == 0)
+    return rule.forwardGrad(0);
   auto result = rule.tensor(rule.getOp()->getResult(0));
   if (!result || result->elementType != self.elementType ||
       isHalf(self.elementType))
@@ -129,7 +131,8 @@ static void runLogcumsumexp(BackwardRule &rule, BackwardReplay &steps) {
 
 /// The negated gradient and the gradient, each written into zeros by a node of
 /// its own, and added up.
-static void runDiff(BackwardRule &rule, BackwardReplay &steps, DiffOp op) {
+static void runDiff(BackwardRule &rule, BackwardReplay &steps) {
+  auto op = cast<DiffOp>(rule.getOp());
   if (op.getN() != 1 || op.getPrepend() || op.getAppend() ||
       steps.read(0).elementType != steps.getGradient().elementType)
     return koila::detail::describeUnknownBackward(rule);
@@ -141,21 +144,8 @@ static void runDiff(BackwardRule &rule, BackwardReplay &steps, DiffOp op) {
   steps.give(0, first);
 }
 
-void rules::describeCumulativeBackward(BackwardRule &rule) {
-  Operation *op = rule.getOp();
-  BackwardReplay steps(rule);
-  if (isa<ComplexType>(rule.getGradient()->elementType))
-    return rule.setInexact("gradients that are complex numbers");
-  if (auto product = dyn_cast<CumprodOp>(op)) {
-    int64_t rank = steps.read(0).dims.size(), dim = product.getDim();
-    dim += dim < 0 ? rank : 0;
-    if (rank == 0)
-      return rule.forwardGrad(0);
-    runCumprod(rule, steps, dim);
-  } else if (auto difference = dyn_cast<DiffOp>(op)) {
-    runDiff(rule, steps, difference);
-  } else {
-    runLogcumsumexp(rule, steps);
-  }
-  steps.finish();
+void kernels::addCumulativeGradients(KernelLibrary &library) {
+  library.add<CumprodOp>({.backward = ofRealGradient<runCumprod>});
+  library.add<DiffOp>({.backward = ofRealGradient<runDiff>});
+  library.add<LogcumsumexpOp>({.backward = ofRealGradient<runLogcumsumexp>});
 }

@@ -9,7 +9,6 @@
 #include "../../BackwardRules.h"
 #include "../../Models.h"
 #include "../Sum.h"
-#include "BackwardFormulas.h"
 #include "ElementwiseFormula.h"
 #include "mlir/IR/TypeUtilities.h"
 
@@ -709,34 +708,6 @@ static const llvm::StringMap<Run> &getFormulas() {
   return formulas;
 }
 
-/// Rules of operators that are no formula.
-static const llvm::StringMap<void (*)(BackwardRule &)> &getRules() {
-  static const llvm::StringMap<void (*)(BackwardRule &)> own = {
-      {"stft", rules::describeStftBackward},
-      {"istft", rules::describeStftBackward},
-      {"cumprod", rules::describeCumulativeBackward},
-      {"logcumsumexp", rules::describeCumulativeBackward},
-      {"diff", rules::describeCumulativeBackward},
-      {"fft_fft", rules::describeSpectralBackward},
-      {"fft_fft2", rules::describeSpectralBackward},
-      {"fft_fftn", rules::describeSpectralBackward},
-      {"fft_ifft", rules::describeSpectralBackward},
-      {"fft_ifft2", rules::describeSpectralBackward},
-      {"fft_ifftn", rules::describeSpectralBackward},
-      {"fft_rfft", rules::describeSpectralBackward},
-      {"fft_rfft2", rules::describeSpectralBackward},
-      {"fft_rfftn", rules::describeSpectralBackward},
-      {"fft_irfft", rules::describeSpectralBackward},
-      {"fft_irfft2", rules::describeSpectralBackward},
-      {"fft_irfftn", rules::describeSpectralBackward},
-      {"grid_sampler", rules::describeGridBackward},
-      {"grid_sampler_2d", rules::describeGridBackward},
-      {"grid_sampler_3d", rules::describeGridBackward},
-      {"affine_grid_generator", rules::describeGridBackward},
-  };
-  return own;
-}
-
 /// Formulas of gradients that are complex numbers.
 static const llvm::StringMap<Run> &getComplexFormulas() {
   static const llvm::StringMap<Run> formulas = [] {
@@ -773,9 +744,9 @@ static Run findComplexFormula(const BackwardRule &rule, StringRef name) {
   return handsOn && isMixed ? nullptr : run;
 }
 
-bool rules::hasBackwardFormula(StringRef name) {
-  return getFormulas().contains(name) || getComplexFormulas().contains(name) ||
-         getRules().contains(name);
+/// Whether there is one for operators of this base name, `mul` for one.
+static bool hasFormula(StringRef name) {
+  return getFormulas().contains(name) || getComplexFormulas().contains(name);
 }
 
 void kernels::addBackwardFormulas(KernelLibrary &library,
@@ -787,7 +758,7 @@ void kernels::addBackwardFormulas(KernelLibrary &library,
       continue;
     StringRef schema = op->getTorchSchema();
     schema.consume_front("aten::");
-    if (rules::hasBackwardFormula(
+    if (hasFormula(
             schema.take_until([](char c) { return c == '.' || c == '('; })))
       library.insert(name.getTypeID(), name.getStringRef(),
                      {nullptr, nullptr, rules::describeBackward});
@@ -800,10 +771,7 @@ void rules::describeBackward(BackwardRule &rule) {
   schema.consume_front("aten::");
   StringRef name =
       schema.take_until([](char c) { return c == '.' || c == '('; });
-  if (auto own = getRules().find(name);
-      own != getRules().end() && rule.getGradient())
-    return own->second(rule);
-  if (!hasBackwardFormula(name) || !rule.getGradient())
+  if (!hasFormula(name) || !rule.getGradient())
     return koila::detail::describeUnknownBackward(rule);
   // Powers of and to tensors, limits that are tensors.
   Run run = getFormulas().lookup(name);

@@ -8,7 +8,6 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "../../BackwardRules.h"
 #include "../Reduction.h"
 #include "../Sum.h"
 #include "AutogradReplay.h"

@@ -5,14 +5,11 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "../../BackwardRules.h"
 #include "../Embedding.h"
 #include "../Linalg.h"
 #include "../Pad.h"
-#include "BackwardReplay.h"
+#include "BackwardModels.h"
 #include "koila/Dialect/Koila/IR/IndexOps.h"
-#include "koila/Interfaces/KoilaOpInterfaces.h"
-#include "llvm/ADT/TypeSwitch.h"
 
 using namespace mlir;
 using namespace koila;
@@ -66,8 +63,8 @@ static void sumRepeated(BackwardRule &rule, BackwardReplay &steps) {
 /// The sum over the dim of the repetitions, as a view; of a copy, where the
 /// strides of the gradient allow no such dim.
 /// Source: repeat_interleave_symint in native/Repeat.cpp.
-static void sumInterleaved(BackwardRule &rule, BackwardReplay &steps,
-                           RepeatInterleaveIntOp op) {
+static void sumInterleaved(BackwardRule &rule, BackwardReplay &steps) {
+  auto op = cast<RepeatInterleaveIntOp>(rule.getOp());
   ConcreteTensor self = steps.read(0), sum = self;
   const ConcreteTensor &gradient = steps.getGradient();
   sum.contiguous = true;
@@ -264,8 +261,8 @@ void ScatterReduce::runExtremum(bool includesSelf) {
   give(written, other, /*includesSelf=*/true);
 }
 
-static void describeScatterReduce(BackwardRule &rule, BackwardReplay &steps,
-                                  ScatterReduceTwoOp op) {
+static void describeScatterReduce(BackwardRule &rule, BackwardReplay &steps) {
+  auto op = cast<ScatterReduceTwoOp>(rule.getOp());
   ScatterReduce of{rule,          steps,         steps.getGradient(),
                    steps.read(0), steps.read(1), steps.read(2)};
   // Only the part of the source that the index names is read.
@@ -284,7 +281,7 @@ static void describeScatterReduce(BackwardRule &rule, BackwardReplay &steps,
 }
 
 /// The gradient without what scatter wrote.
-static void describeScatter(BackwardReplay &steps) {
+static void describeScatter(BackwardRule &, BackwardReplay &steps) {
   if (!steps.wants(0))
     return;
   const ConcreteTensor &gradient = steps.getGradient();
@@ -295,7 +292,7 @@ static void describeScatter(BackwardReplay &steps) {
 }
 
 /// The gradient without the rows that were written.
-static void describeRows(BackwardReplay &steps) {
+static void describeRows(BackwardRule &, BackwardReplay &steps) {
   if (steps.wants(0))
     steps.give(0, steps.makeLike(steps.getGradient()));
 }
@@ -329,7 +326,8 @@ static std::optional<int64_t> countWritten(BackwardRule &rule, PutOp op,
 
 /// The gradient, zero where it was written; and what was read of it there.
 template <typename PutOp>
-static void describePut(BackwardRule &rule, BackwardReplay &steps, PutOp op) {
+static void describePut(BackwardRule &rule, BackwardReplay &steps) {
+  auto op = cast<PutOp>(rule.getOp());
   unsigned source = 1 + op.getIndices().size();
   ConcreteTensor gradient = steps.getGradient(), values = steps.read(source);
   auto first = op.getIndices().empty() ? std::nullopt
@@ -395,8 +393,8 @@ static void describeConstantPad(BackwardRule &rule, BackwardReplay &steps) {
 }
 
 /// Tensor::diagonal of the gradient.
-static void takeDiagonal(BackwardRule &rule, BackwardReplay &steps,
-                         DiagEmbedOp op) {
+static void takeDiagonal(BackwardRule &rule, BackwardReplay &steps) {
+  auto op = cast<DiagEmbedOp>(rule.getOp());
   const ConcreteTensor &gradient = steps.getGradient();
   int64_t rank = gradient.dims.size();
   auto strides = gradient.getStrides();
@@ -429,160 +427,200 @@ static void describeBlocks(BackwardRule &rule, BackwardReplay &steps) {
   rule.setNew(0, self, /*isViewed=*/false, kept);
 }
 
-void rules::describeIndexBackward(BackwardRule &rule) {
-  bool isPad = isa<PadOp, ConstantPadNdOp>(rule.getOp());
-  if (!rule.getGradient() ||
-      (isa<ComplexType>(rule.getGradient()->elementType) && !isPad))
+static void describeEmbedding(BackwardRule &, BackwardReplay &steps) {
+  ConcreteTensor indices = steps.read(1), gradient = steps.getGradient();
+  steps.contiguous(indices);
+  steps.contiguous(gradient);
+  steps.giveContiguous(0);
+  steps.freeContiguous(gradient);
+  steps.freeContiguous(indices);
+}
+
+/// Along the first dim half types are added as by scatter_add.
+static void describeSelect(BackwardRule &rule, BackwardReplay &steps) {
+  auto op = cast<IndexSelectOp>(rule.getOp());
+  int64_t rank = steps.read(0).dims.size();
+  if (isHalf(steps.getGradient().elementType) &&
+      (op.getDim() == 0 || static_cast<int64_t>(op.getDim()) == -rank))
     return koila::detail::describeUnknownBackward(rule);
-  ConcreteTensor gradient = *rule.getGradient();
-  auto giveUp = [&] { koila::detail::describeUnknownBackward(rule); };
+  steps.giveContiguous(0);
+  steps.allocateBriefly(getCopyBytes(steps.read(1)));
+}
+
+static void describeGather(BackwardRule &rule, BackwardReplay &steps) {
+  auto op = cast<GatherOp>(rule.getOp());
+  ConcreteTensor index = steps.read(1);
+  if (!index.elementType.isInteger(64) ||
+      mayBeBuffered(steps.getGradient(), index, op.getDim(),
+                    steps.read(0).dims.size()))
+    return koila::detail::describeUnknownBackward(rule);
+  steps.giveScattered(0);
+}
+
+static void describeTakeAlong(BackwardRule &rule, BackwardReplay &steps) {
+  auto op = cast<TakeAlongDimOp>(rule.getOp());
+  ConcreteTensor self = steps.read(0), index = steps.read(1);
+  auto isOther = [&](size_t dim) {
+    int64_t along = op.getDim() ? *op.getDim() : 0;
+    along += along < 0 ? static_cast<int64_t>(self.dims.size()) : 0;
+    return static_cast<int64_t>(dim) != along &&
+           self.dims[dim] != index.dims[dim];
+  };
+  // What broadcasts is summed in another node.
+  if (!op.getDim() || self.dims.size() != index.dims.size() ||
+      llvm::any_of(llvm::seq(self.dims.size()), isOther) ||
+      mayBeBuffered(steps.getGradient(), index, *op.getDim(), self.dims.size()))
+    return koila::detail::describeUnknownBackward(rule);
+  steps.giveScattered(0);
+}
+
+static void describeScatterSource(BackwardRule &rule, BackwardReplay &steps) {
+  describeScatter(rule, steps);
+  if (steps.wants(2))
+    giveGathered(rule, steps, 2);
+}
+
+static void describeIndexCopy(BackwardRule &rule, BackwardReplay &steps) {
+  describeRows(rule, steps);
+  if (steps.wants(2))
+    giveSelected(steps, 2, cast<IndexCopyOp>(rule.getOp()).getDim());
+}
+
+static void describeIndex(BackwardRule &rule, BackwardReplay &steps) {
+  OperandRange indices = rule.getOp()->getOperands().drop_front();
+  // Where a mask is true is found again.
+  if (int64_t places; indexing::describeSelection(rule, indices, places)) {
+    steps.giveContiguous(0);
+    steps.allocateTemporary(places);
+    return;
+  }
+  for (Value operand : indices)
+    if (auto index = rule.tensor(operand);
+        !index || !index->elementType.isInteger(64))
+      return koila::detail::describeUnknownBackward(rule);
+  steps.giveContiguous(0);
+}
+
+static void describeScatterAdd(BackwardRule &rule, BackwardReplay &steps) {
+  if (steps.wants(0))
+    rule.forwardGrad(0);
+  if (steps.wants(2))
+    giveGathered(rule, steps, 2);
+}
+
+static void describeIndexAdd(BackwardRule &rule, BackwardReplay &steps) {
+  auto op = cast<IndexAddOp>(rule.getOp());
+  if (steps.wants(0))
+    rule.forwardGrad(0);
+  if (!steps.wants(2))
+    return;
+  auto alpha = dyn_cast<IntegerAttr>(op.getAlphaAttr());
+  if (alpha && alpha.getInt() == 1)
+    return giveSelected(steps, 2, op.getDim());
+  if (!isa<FloatAttr>(op.getAlphaAttr()) || !steps.getGradient().contiguous)
+    return koila::detail::describeUnknownBackward(rule);
+  MadeTensor read = steps.allocate(steps.read(2));
+  steps.give(2, steps.compute(read, BackwardReplay::Number::Float));
+  steps.free(read);
+}
+
+static void describePad(BackwardRule &rule, BackwardReplay &steps) {
+  StringRef mode = cast<PadOp>(rule.getOp()).getMode();
+  if (mode == "circular")
+    return koila::detail::describeUnknownBackward(rule);
+  mode == "constant" ? describeConstantPad(rule, steps)
+                     : describeWindowPad(rule, steps);
+}
+
+static void describeShuffle(BackwardRule &rule, BackwardReplay &steps) {
+  if (!steps.getGradient().contiguous)
+    return koila::detail::describeUnknownBackward(rule);
+  steps.giveContiguous(0);
+}
+
+/// Of a matrix the diagonal of zeros is written.
+static void describeDiagonal(BackwardRule &rule, BackwardReplay &steps) {
+  if (steps.read(0).dims.size() != 2)
+    return koila::detail::describeUnknownBackward(rule);
+  steps.giveContiguous(0);
+}
+
+static void describeFlip(BackwardRule &, BackwardReplay &steps) {
+  steps.give(0, steps.makeLike(steps.getGradient()));
+}
+
+/// One dim after the other: each calls the next, and what it has made ends with
+/// it.
+static void describeRoll(BackwardRule &rule, BackwardReplay &steps) {
+  auto op = cast<RollOp>(rule.getOp());
+  const ConcreteTensor &gradient = steps.getGradient();
+  bool isOfImages = !gradient.contiguous && suggestsChannelsLast(gradient);
+  if (op.getDims().empty() || isOfImages || gradient.numElements() == 0)
+    return koila::detail::describeUnknownBackward(rule);
+  SmallVector<MadeTensor> made;
+  for (size_t dim = 0; dim < op.getDims().size(); ++dim)
+    made.push_back(steps.allocate(gradient));
+  steps.give(0, made.pop_back_val());
+  steps.free(made);
+}
+
+/// Repeated matrices may be read as they are.
+static void describeTriangle(BackwardRule &rule, BackwardReplay &steps) {
+  const ConcreteTensor &gradient = steps.getGradient();
+  auto strides = gradient.getStrides();
+  if (!strides || llvm::is_contained(*strides, 0))
+    return koila::detail::describeUnknownBackward(rule);
+  steps.give(0, steps.allocate(gradient));
+  if (linalg::copiesForTriangle(gradient))
+    steps.allocateBriefly(gradient.numBytes());
+}
+
+/// Sparse gradients are not known.
+template <auto Steps>
+static void ofDenseGradient(BackwardRule &rule) {
   for (StringRef name : {"sparse", "sparse_grad"})
     if (auto flag = rule.getOp()->getAttrOfType<BoolAttr>(name);
         flag && flag.getValue())
-      return giveUp();
-  if (isa<EmbeddingBagOp, EmbeddingBagPaddingOp>(rule.getOp()))
-    return indexing::describeBagBackward(rule);
-  BackwardReplay steps(rule);
-  llvm::TypeSwitch<Operation *>(rule.getOp())
-      .Case<EmbeddingOp>([&](auto) {
-        ConcreteTensor indices = steps.read(1);
-        steps.contiguous(indices);
-        steps.contiguous(gradient);
-        steps.giveContiguous(0);
-        steps.freeContiguous(gradient);
-        steps.freeContiguous(indices);
-      })
-      .Case<IndexSelectOp>([&](IndexSelectOp op) {
-        // Along the first dim half types are added as by scatter_add.
-        int64_t rank = steps.read(0).dims.size();
-        if (isHalf(gradient.elementType) &&
-            (op.getDim() == 0 || static_cast<int64_t>(op.getDim()) == -rank))
-          return giveUp();
-        steps.giveContiguous(0);
-        steps.allocateBriefly(getCopyBytes(steps.read(1)));
-      })
-      .Case<GatherOp>([&](GatherOp op) {
-        ConcreteTensor index = steps.read(1);
-        if (!index.elementType.isInteger(64) ||
-            mayBeBuffered(gradient, index, op.getDim(),
-                          steps.read(0).dims.size()))
-          return giveUp();
-        steps.giveScattered(0);
-      })
-      .Case<TakeAlongDimOp>([&](TakeAlongDimOp op) {
-        ConcreteTensor self = steps.read(0), index = steps.read(1);
-        auto isOther = [&](size_t dim) {
-          int64_t along = op.getDim() ? *op.getDim() : 0;
-          along += along < 0 ? static_cast<int64_t>(self.dims.size()) : 0;
-          return static_cast<int64_t>(dim) != along &&
-                 self.dims[dim] != index.dims[dim];
-        };
-        // What broadcasts is summed in another node.
-        if (!op.getDim() || self.dims.size() != index.dims.size() ||
-            llvm::any_of(llvm::seq(self.dims.size()), isOther) ||
-            mayBeBuffered(gradient, index, *op.getDim(), self.dims.size()))
-          return giveUp();
-        steps.giveScattered(0);
-      })
-      .Case<ScatterReduceTwoOp>(
-          [&](auto op) { describeScatterReduce(rule, steps, op); })
-      .Case<ScatterSrcOp>([&](auto) {
-        describeScatter(steps);
-        if (steps.wants(2))
-          giveGathered(rule, steps, 2);
-      })
-      .Case<ScatterValueOp>([&](auto) { describeScatter(steps); })
-      .Case<IndexFillScalarOp>([&](auto) { describeRows(steps); })
-      .Case<IndexCopyOp>([&](IndexCopyOp op) {
-        describeRows(steps);
-        if (steps.wants(2))
-          giveSelected(steps, 2, op.getDim());
-      })
-      .Case<IndexTensorOp, IndexHackedTwinOp>([&](auto op) {
-        // Where a mask is true is found again.
-        if (int64_t places; indexing::describeSelection(
-                rule, op->getOperands().drop_front(), places)) {
-          steps.giveContiguous(0);
-          steps.allocateTemporary(places);
-          return;
-        }
-        for (Value operand : op->getOperands().drop_front())
-          if (auto index = rule.tensor(operand);
-              !index || !index->elementType.isInteger(64))
-            return giveUp();
-        steps.giveContiguous(0);
-      })
-      .Case<IndexPutOp, IndexPutHackedTwinOp>(
-          [&](auto op) { describePut(rule, steps, op); })
-      .Case<ScatterAddOp>([&](auto) {
-        if (steps.wants(0))
-          rule.forwardGrad(0);
-        if (steps.wants(2))
-          giveGathered(rule, steps, 2);
-      })
-      .Case<IndexAddOp>([&](IndexAddOp op) {
-        if (steps.wants(0))
-          rule.forwardGrad(0);
-        if (!steps.wants(2))
-          return;
-        auto alpha = dyn_cast<IntegerAttr>(op.getAlphaAttr());
-        if (alpha && alpha.getInt() == 1)
-          return giveSelected(steps, 2, op.getDim());
-        if (!isa<FloatAttr>(op.getAlphaAttr()) || !gradient.contiguous)
-          return giveUp();
-        MadeTensor read = steps.allocate(steps.read(2));
-        steps.give(2, steps.compute(read, BackwardReplay::Number::Float));
-        steps.free(read);
-      })
-      .Case<RepeatOp, TileOp>([&](auto) { sumRepeated(rule, steps); })
-      .Case<RepeatInterleaveIntOp>(
-          [&](auto op) { sumInterleaved(rule, steps, op); })
-      .Case<PadOp>([&](PadOp op) {
-        if (op.getMode() == "circular")
-          return giveUp();
-        op.getMode() == "constant" ? describeConstantPad(rule, steps)
-                                   : describeWindowPad(rule, steps);
-      })
-      .Case<ConstantPadNdOp>([&](auto) { describeConstantPad(rule, steps); })
-      .Case<ReflectionPad1dOp, ReflectionPad2dOp, ReflectionPad3dOp,
-            ReplicationPad1dOp, ReplicationPad2dOp, ReplicationPad3dOp>(
-          [&](auto) { describeWindowPad(rule, steps); })
-      .Case<PixelShuffleOp, PixelUnshuffleOp, ChannelShuffleOp>([&](auto) {
-        if (!gradient.contiguous)
-          return giveUp();
-        steps.giveContiguous(0);
-      })
-      // Of a matrix the diagonal of zeros is written.
-      .Case<DiagOp>([&](auto) {
-        if (steps.read(0).dims.size() != 2)
-          return giveUp();
-        steps.giveContiguous(0);
-      })
-      .Case<Im2colOp, Col2imOp>([&](auto) { describeBlocks(rule, steps); })
-      .Case<DiagEmbedOp>([&](auto op) { takeDiagonal(rule, steps, op); })
-      .Case<FlipOp>([&](auto) { steps.give(0, steps.makeLike(gradient)); })
-      // One dim after the other.
-      .Case<RollOp>([&](RollOp op) {
-        bool isOfImages =
-            !gradient.contiguous && suggestsChannelsLast(gradient);
-        if (op.getDims().empty() || isOfImages || gradient.numElements() == 0)
-          return giveUp();
-        // Each calls the next, and what it has made ends with it.
-        SmallVector<MadeTensor> made;
-        for (size_t dim = 0; dim < op.getDims().size(); ++dim)
-          made.push_back(steps.allocate(gradient));
-        steps.give(0, made.pop_back_val());
-        steps.free(made);
-      })
-      .Case<TrilOp, TriuOp>([&](auto) {
-        // Repeated matrices may be read as they are.
-        auto strides = gradient.getStrides();
-        if (!strides || llvm::is_contained(*strides, 0))
-          return giveUp();
-        steps.give(0, steps.allocate(gradient));
-        if (linalg::copiesForTriangle(gradient))
-          steps.allocateBriefly(gradient.numBytes());
-      })
-      .Default([&](Operation *) { giveUp(); });
-  steps.finish();
+      return koila::detail::describeUnknownBackward(rule);
+  ofRealGradient<Steps>(rule);
+}
+
+void kernels::addIndexGradients(KernelLibrary &library) {
+  library.add<ChannelShuffleOp, PixelShuffleOp, PixelUnshuffleOp>(
+      {.backward = ofRealGradient<describeShuffle>});
+  library.add<Col2imOp, Im2colOp>({.backward = ofRealGradient<describeBlocks>});
+  library.add<ConstantPadNdOp>({.backward = ofGradient<describeConstantPad>});
+  library.add<DiagEmbedOp>({.backward = ofRealGradient<takeDiagonal>});
+  library.add<DiagOp>({.backward = ofRealGradient<describeDiagonal>});
+  library.add<EmbeddingBagOp, EmbeddingBagPaddingOp>(
+      {.backward = ofDenseGradient<indexing::describeBagBackward>});
+  library.add<EmbeddingOp>({.backward = ofDenseGradient<describeEmbedding>});
+  library.add<FlipOp>({.backward = ofRealGradient<describeFlip>});
+  library.add<GatherOp>({.backward = ofDenseGradient<describeGather>});
+  library.add<IndexAddOp>({.backward = ofRealGradient<describeIndexAdd>});
+  library.add<IndexCopyOp>({.backward = ofRealGradient<describeIndexCopy>});
+  library.add<IndexFillScalarOp>({.backward = ofRealGradient<describeRows>});
+  library.add<IndexHackedTwinOp, IndexTensorOp>(
+      {.backward = ofRealGradient<describeIndex>});
+  library.add<IndexPutHackedTwinOp>(
+      {.backward = ofRealGradient<describePut<IndexPutHackedTwinOp>>});
+  library.add<IndexPutOp>(
+      {.backward = ofRealGradient<describePut<IndexPutOp>>});
+  library.add<IndexSelectOp>({.backward = ofRealGradient<describeSelect>});
+  library.add<PadOp>({.backward = ofGradient<describePad>});
+  library.add<ReflectionPad1dOp, ReflectionPad2dOp, ReflectionPad3dOp,
+              ReplicationPad1dOp, ReplicationPad2dOp, ReplicationPad3dOp>(
+      {.backward = ofRealGradient<describeWindowPad>});
+  library.add<RepeatInterleaveIntOp>(
+      {.backward = ofRealGradient<sumInterleaved>});
+  library.add<RepeatOp, TileOp>({.backward = ofRealGradient<sumRepeated>});
+  library.add<RollOp>({.backward = ofRealGradient<describeRoll>});
+  library.add<ScatterAddOp>({.backward = ofRealGradient<describeScatterAdd>});
+  library.add<ScatterReduceTwoOp>(
+      {.backward = ofRealGradient<describeScatterReduce>});
+  library.add<ScatterSrcOp>(
+      {.backward = ofRealGradient<describeScatterSource>});
+  library.add<ScatterValueOp>({.backward = ofRealGradient<describeScatter>});
+  library.add<TakeAlongDimOp>({.backward = ofRealGradient<describeTakeAlong>});
+  library.add<TrilOp, TriuOp>({.backward = ofRealGradient<describeTriangle>});
 }

@@ -6,13 +6,12 @@
 //===----------------------------------------------------------------------===//
 
 #include "../../ATenCPU/GemmOperandCopies.h"
-#include "../../BackwardRules.h"
+#include "../../Models.h"
 #include "../Linalg.h"
 #include "BackwardReplay.h"
 #include "koila/Dialect/Koila/IR/MatmulOps.h"
 #include "koila/Interfaces/KoilaOpInterfaces.h"
 #include "mlir/IR/BuiltinTypes.h"
-#include "llvm/ADT/TypeSwitch.h"
 
 using namespace mlir;
 using namespace koila;
@@ -26,7 +25,23 @@ class LinalgBackward {
 public:
   explicit LinalgBackward(BackwardRule &rule) : rule(rule), steps(rule) {}
 
-  void run();
+  void finish() { steps.finish(); }
+
+  void runInverse();
+  void runSolve();
+  void runTriangular();
+  void runCholesky();
+  void runCholeskySolve();
+  void runCholeskyInverse();
+  void runDet();
+  void runLogarithm();
+  void runLogdet();
+  void runEigh();
+  void runSvd();
+  void runQr();
+  void runPseudoInverse();
+  void runExponential();
+  void runReflectors();
 
 private:
   ConcreteTensor getGradient(unsigned index = 0) const {
@@ -44,21 +59,7 @@ private:
                               const Matrices &matrices);
   ConcreteTensor embedDiagonal(const ConcreteTensor &like);
   void giveNegated(unsigned operand, const ConcreteTensor &product);
-
-  void runInverse();
-  void runSolve();
-  void runTriangular(LinalgSolveTriangularOp op);
-  void runCholesky(bool isUpper);
-  void runCholeskySolve(CholeskySolveOp op);
-  void runCholeskyInverse(CholeskyInverseOp op);
-  void runDet();
-  void runLogarithm(bool isComposed);
-  void runEigh();
-  void runSvd();
-  void runQr(LinalgQrOp op);
-  void runPseudoInverse();
-  void runExponential();
-  void runReflectors();
+  void giveLogarithm(bool isComposed);
 
   BackwardRule &rule;
   BackwardReplay steps;
@@ -181,7 +182,8 @@ void LinalgBackward::runSolve() {
 
 /// As runSolve; of the matrices the triangle is left.
 /// Source: linalg_solve_triangular_backward.
-void LinalgBackward::runTriangular(LinalgSolveTriangularOp op) {
+void LinalgBackward::runTriangular() {
+  auto op = cast<LinalgSolveTriangularOp>(rule.getOp());
   ConcreteTensor matrices = steps.read(0), result = getResult();
   if (ArrayRef(result.dims).drop_back(2) !=
       ArrayRef(matrices.dims).drop_back(2))
@@ -203,7 +205,8 @@ void LinalgBackward::runTriangular(LinalgSolveTriangularOp op) {
 
 /// L^-H @ f(L^H @ grad) @ L^-1, where f makes a triangle symmetric.
 /// Source: cholesky_backward.
-void LinalgBackward::runCholesky(bool isUpper) {
+void LinalgBackward::runCholesky() {
+  bool isUpper = rule.getOp()->getAttrOfType<BoolAttr>("upper").getValue();
   ConcreteTensor lower = getResult(), gradient = getGradient();
   if (isUpper) {
     lower = adjoin(lower);
@@ -225,7 +228,8 @@ void LinalgBackward::runCholesky(bool isUpper) {
 
 /// That of both sides; for the factors (grad @ result.mH()), made symmetric,
 /// times them. Source: cholesky_solve_backward.
-void LinalgBackward::runCholeskySolve(CholeskySolveOp op) {
+void LinalgBackward::runCholeskySolve() {
+  auto op = cast<CholeskySolveOp>(rule.getOp());
   auto factors = getMatrices(rule, op.getInput2());
   ConcreteTensor result = getResult();
   if (!factors)
@@ -252,7 +256,8 @@ void LinalgBackward::runCholeskySolve(CholeskySolveOp op) {
 
 /// -(inverse @ (grad + grad.mH()) @ inverse @ self), or self in front.
 /// Source: cholesky_inverse_backward.
-void LinalgBackward::runCholeskyInverse(CholeskyInverseOp op) {
+void LinalgBackward::runCholeskyInverse() {
+  auto op = cast<CholeskyInverseOp>(rule.getOp());
   ConcreteTensor inverse = getResult(), self = steps.read(0);
   MadeTensor sum = steps.compute({getGradient(), adjoin(getGradient())});
   ConcreteTensor right = multiply(sum, inverse);
@@ -303,7 +308,7 @@ void LinalgBackward::runDet() {
 /// grad on the diagonals, solved by the factors. logdet chooses the logarithm
 /// where the sign is not negative, in a node of its own: then the gradient that
 /// arrived goes, and where it was chosen. Source: slogdet_backward.
-void LinalgBackward::runLogarithm(bool isComposed) {
+void LinalgBackward::giveLogarithm(bool isComposed) {
   auto matrices = getMatrices(rule, rule.getOp()->getOperand(0));
   if (!matrices)
     return;
@@ -320,6 +325,9 @@ void LinalgBackward::runLogarithm(bool isComposed) {
   if (isComposed)
     steps.free(chosen);
 }
+
+void LinalgBackward::runLogarithm() { giveLogarithm(/*isComposed=*/false); }
+void LinalgBackward::runLogdet() { giveLogarithm(/*isComposed=*/true); }
 
 //===----------------------------------------------------------------------===//
 // Eigenvalues and singular values
@@ -378,7 +386,8 @@ void LinalgBackward::runSvd() {
 
 /// (gQ + Q @ f((gR @ R^H - Q^H @ gQ).triu())) @ R^-H, where f makes it
 /// symmetric. Source: linalg_qr_backward.
-void LinalgBackward::runQr(LinalgQrOp op) {
+void LinalgBackward::runQr() {
+  auto op = cast<LinalgQrOp>(rule.getOp());
   ConcreteTensor self = steps.read(0), q = getResult(0), r = getResult(1);
   if (op.getMode() != "reduced" ||
       self.dims.rbegin()[1] < self.dims.rbegin()[0])
@@ -489,45 +498,56 @@ void LinalgBackward::runReflectors() {
   steps.free({turned, inverses, sums, lower});
 }
 
-void LinalgBackward::run() {
-  Operation *op = rule.getOp();
-  llvm::TypeSwitch<Operation *>(op)
-      .Case<LinalgInvOp, InverseOp, LinalgInvExOp>([&](auto) { runInverse(); })
-      .Case<LinalgSolveOp, LinalgSolveExOp>([&](auto) { runSolve(); })
-      .Case<LinalgSolveTriangularOp>([&](auto of) { runTriangular(of); })
-      .Case<LinalgCholeskyOp, CholeskyOp, LinalgCholeskyExOp>(
-          [&](auto of) { runCholesky(of.getUpper()); })
-      .Case<CholeskySolveOp>([&](auto of) { runCholeskySolve(of); })
-      .Case<CholeskyInverseOp>([&](auto of) { runCholeskyInverse(of); })
-      .Case<LinalgDetOp, DetOp>([&](auto) { runDet(); })
-      .Case<LinalgSlogdetOp, SlogdetOp>(
-          [&](auto) { runLogarithm(/*isComposed=*/false); })
-      .Case<LogdetOp>([&](auto) { runLogarithm(/*isComposed=*/true); })
-      .Case<LinalgEighOp, LinalgEigvalshOp>([&](auto) { runEigh(); })
-      .Case<LinalgSvdOp, LinalgSvdvalsOp>([&](auto) { runSvd(); })
-      .Case<LinalgQrOp>([&](auto of) { runQr(of); })
-      .Case<PinverseOp>([&](auto) { runPseudoInverse(); })
-      .Case<LinalgMatrixExpOp, MatrixExpOp>([&](auto) { runExponential(); })
-      .Case<LinalgHouseholderProductOp>([&](auto) { runReflectors(); })
-      .Default([&](Operation *) { fail(); });
-  steps.finish();
-}
+/// Formulas that take the gradient of any result.
+static constexpr int kAny = -1;
 
-void rules::describeMatrixFunctionBackward(BackwardRule &rule) {
+/// What `Run` does with the gradient of the result `needed`, the only one that
+/// its formula takes.
+template <void (LinalgBackward::*Run)(), int needed = 0>
+static void describe(BackwardRule &rule) {
   Operation *op = rule.getOp();
-  // The one that the formulas need; a sign has none.
-  unsigned needed = isa<LinalgSlogdetOp, SlogdetOp>(op) ? 1 : 0;
-  bool isAny = isa<LinalgEighOp, LinalgSvdOp, LinalgQrOp>(op);
-  for (unsigned index = 0; index < op->getNumResults(); ++index)
+  for (int index = 0; index < static_cast<int>(op->getNumResults()); ++index)
     if (const ConcreteTensor *gradient = rule.getGradient(index);
         gradient && (isa<ComplexType>(gradient->elementType) ||
-                     (!isAny && index != needed)))
+                     (needed != kAny && index != needed)))
       return koila::detail::describeUnknownBackward(rule);
   for (Value operand : op->getOperands())
     if (auto tensor = rule.tensor(operand);
         !tensor || tensor->dims.empty() || tensor->numElements() == 0)
       return rule.setInexact("the shape of the matrices is unknown");
-  if (!isAny && !rule.getGradient(needed))
+  if (needed != kAny && !rule.getGradient(needed))
     return koila::detail::describeUnknownBackward(rule);
-  LinalgBackward(rule).run();
+  LinalgBackward of(rule);
+  (of.*Run)();
+  of.finish();
+}
+
+void kernels::addMatrixFunctionGradients(KernelLibrary &library) {
+  using Of = LinalgBackward;
+  library.add<CholeskyInverseOp>(
+      {.backward = describe<&Of::runCholeskyInverse>});
+  library.add<CholeskyOp, LinalgCholeskyExOp, LinalgCholeskyOp>(
+      {.backward = describe<&Of::runCholesky>});
+  library.add<CholeskySolveOp>({.backward = describe<&Of::runCholeskySolve>});
+  library.add<DetOp, LinalgDetOp>({.backward = describe<&Of::runDet>});
+  library.add<InverseOp, LinalgInvExOp, LinalgInvOp>(
+      {.backward = describe<&Of::runInverse>});
+  library.add<LinalgEighOp>({.backward = describe<&Of::runEigh, kAny>});
+  library.add<LinalgEigvalshOp>({.backward = describe<&Of::runEigh>});
+  library.add<LinalgHouseholderProductOp>(
+      {.backward = describe<&Of::runReflectors>});
+  library.add<LinalgMatrixExpOp, MatrixExpOp>(
+      {.backward = describe<&Of::runExponential>});
+  library.add<LinalgQrOp>({.backward = describe<&Of::runQr, kAny>});
+  // A sign has no gradient.
+  library.add<LinalgSlogdetOp, SlogdetOp>(
+      {.backward = describe<&Of::runLogarithm, 1>});
+  library.add<LinalgSolveExOp, LinalgSolveOp>(
+      {.backward = describe<&Of::runSolve>});
+  library.add<LinalgSolveTriangularOp>(
+      {.backward = describe<&Of::runTriangular>});
+  library.add<LinalgSvdOp>({.backward = describe<&Of::runSvd, kAny>});
+  library.add<LinalgSvdvalsOp>({.backward = describe<&Of::runSvd>});
+  library.add<LogdetOp>({.backward = describe<&Of::runLogdet>});
+  library.add<PinverseOp>({.backward = describe<&Of::runPseudoInverse>});
 }

@@ -7,11 +7,8 @@
 
 #include "../../ATenCPU/GemmOperandCopies.h"
 #include "../../BackwardRules.h"
-#include "BackwardFormulas.h"
-#include "BackwardReplay.h"
+#include "BackwardModels.h"
 #include "koila/Dialect/Koila/IR/MatmulOps.h"
-#include "koila/Interfaces/KoilaOpInterfaces.h"
-#include "llvm/ADT/TypeSwitch.h"
 
 using namespace mlir;
 using namespace koila;
@@ -212,7 +209,8 @@ static Product makeBatched(BackwardRule &rule, const Factor &lhs,
   return product;
 }
 
-static void describeLinear(BackwardRule &rule, LinearOp op) {
+static void describeLinear(BackwardRule &rule) {
+  auto op = cast<LinearOp>(rule.getOp());
   auto input = blas::getFactor(rule, op.getInput()),
        weight = blas::getFactor(rule, op.getWeight());
   if (!blas::checkFactors(rule, input, weight))
@@ -515,7 +513,8 @@ static void describeExchanged(BackwardRule &rule, const Factor &lhs,
   product.steps.finish();
 }
 
-static void describePair(BackwardRule &rule, unsigned first, unsigned second) {
+static void describePair(BackwardRule &rule) {
+  constexpr unsigned first = 0, second = 1;
   Operation *op = rule.getOp();
   auto lhs = blas::getFactor(rule, op->getOperand(first)),
        rhs = blas::getFactor(rule, op->getOperand(second));
@@ -555,25 +554,27 @@ static void describePair(BackwardRule &rule, unsigned first, unsigned second) {
   product.steps.finish();
 }
 
-void rules::describeProductBackward(BackwardRule &rule) {
-  if (!rule.getGradient())
-    return koila::detail::describeUnknownBackward(rule);
-  bool isOfMatrices =
-      isa<MmOp, MatmulOp, LinalgMatmulOp, BmmOp, EinsumOp>(rule.getOp());
-  if (isa<ComplexType>(rule.getGradient()->elementType) && !isOfMatrices)
-    return rule.setInexact("gradients that are complex numbers");
-  llvm::TypeSwitch<Operation *>(rule.getOp())
-      .Case<LinearOp>([&](LinearOp op) { describeLinear(rule, op); })
-      .Case<MmOp, MvOp, MatmulOp, LinalgMatmulOp, BmmOp>(
-          [&](auto) { describePair(rule, 0, 1); })
-      .Case<DotOp, VdotOp>([&](auto) { describeDot(rule); })
-      .Case<OuterOp, GerOp>([&](auto) { describeOuter(rule); })
-      .Case<AddmvOp>([&](auto) { describeAddmv(rule); })
-      .Case<AddrOp>([&](auto) { describeAddr(rule); })
-      .Case<AddmmOp>([&](auto) { describeSum(rule, /*isBatched=*/false); })
-      .Case<BaddbmmOp>([&](auto) { describeSum(rule, /*isBatched=*/true); })
-      .Case<CrossOp, LinalgCrossOp>([&](auto) { describeCross(rule); })
-      .Case<EinsumOp>([&](auto) { describeEinsumBackward(rule); })
-      .Default(
-          [&](Operation *) { koila::detail::describeUnknownBackward(rule); });
+static void describeAddmm(BackwardRule &rule) {
+  describeSum(rule, /*isBatched=*/false);
+}
+
+static void describeBaddbmm(BackwardRule &rule) {
+  describeSum(rule, /*isBatched=*/true);
+}
+
+void kernels::addProductGradients(KernelLibrary &library) {
+  library.add<AddmmOp>({.backward = ofRealGradient<describeAddmm>});
+  library.add<AddmvOp>({.backward = ofRealGradient<describeAddmv>});
+  library.add<AddrOp>({.backward = ofRealGradient<describeAddr>});
+  library.add<BaddbmmOp>({.backward = ofRealGradient<describeBaddbmm>});
+  library.add<BmmOp, LinalgMatmulOp, MatmulOp, MmOp>(
+      {.backward = ofGradient<describePair>});
+  library.add<CrossOp, LinalgCrossOp>(
+      {.backward = ofRealGradient<describeCross>});
+  library.add<DotOp, VdotOp>({.backward = ofRealGradient<describeDot>});
+  library.add<EinsumOp>(
+      {.backward = ofGradient<rules::describeEinsumBackward>});
+  library.add<GerOp, OuterOp>({.backward = ofRealGradient<describeOuter>});
+  library.add<LinearOp>({.backward = ofRealGradient<describeLinear>});
+  library.add<MvOp>({.backward = ofRealGradient<describePair>});
 }

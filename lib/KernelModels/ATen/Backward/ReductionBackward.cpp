@@ -5,11 +5,8 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "../../BackwardRules.h"
-#include "BackwardReplay.h"
+#include "BackwardModels.h"
 #include "koila/Dialect/Koila/IR/ReductionOps.h"
-#include "koila/Interfaces/KoilaOpInterfaces.h"
-#include "llvm/ADT/TypeSwitch.h"
 #include <cmath>
 
 using namespace mlir;
@@ -186,7 +183,7 @@ static void runNorm(BackwardRule &rule, BackwardReplay &steps) {
 
 /// The gradient in the type of the input, expanded, times
 /// self.isnan().logical_not(). Source: nansum in derivatives.yaml.
-static void runNansum(Operation *op, BackwardReplay &steps) {
+static void runNansum(BackwardRule &rule, BackwardReplay &steps) {
   ConcreteTensor self = steps.read(0), gradient = steps.getGradient();
   MadeTensor cast;
   if (gradient.elementType != self.elementType) {
@@ -194,7 +191,7 @@ static void runNansum(Operation *op, BackwardReplay &steps) {
     gradient = cast = steps.makeLike(gradient);
   }
   ConcreteTensor expanded =
-      expandTo(restoreDims(op, gradient, self), self.dims);
+      expandTo(restoreDims(rule.getOp(), gradient, self), self.dims);
   MadeTensor isNan = steps.compute(self, Number::None, OpReplay::Result::Bool);
   MadeTensor isNumber =
       steps.compute(isNan, Number::None, OpReplay::Result::Bool);
@@ -386,52 +383,57 @@ static void spreadExtremum(BackwardRule &rule, BackwardReplay &steps) {
   steps.free({mask, count});
 }
 
-void rules::describeReductionBackward(BackwardRule &rule) {
-  Operation *op = rule.getOp();
-  bool isPair = isa<VarMeanOp, VarMeanDimOp, VarMeanCorrectionOp, StdMeanOp,
-                    StdMeanDimOp, StdMeanCorrectionOp, AminmaxOp>(op);
-  const ConcreteTensor *gradient = rule.getGradient();
-  if (!gradient && isPair)
-    gradient = rule.getGradient(1);
-  if (!gradient)
-    return koila::detail::describeUnknownBackward(rule);
+static void giveExpanded(BackwardRule &rule, BackwardReplay &steps) {
+  rule.setView(0, expandBack(rule.getOp(), steps));
+}
+
+static void giveShare(BackwardRule &rule, BackwardReplay &steps) {
+  steps.give(0,
+             steps.compute(expandBack(rule.getOp(), steps), Number::Integer));
+}
+
+/// Written where the element was found.
+static void giveFound(BackwardRule &, BackwardReplay &steps) {
+  steps.giveScattered(0);
+}
+
+static void giveVariance(BackwardRule &rule, BackwardReplay &steps) {
+  steps.give(0, runVariance(rule, steps, steps.getGradient()));
+}
+
+static void giveDeviation(BackwardRule &rule, BackwardReplay &steps) {
+  steps.give(0, runDeviation(rule, steps));
+}
+
+/// Zeros, with the places of the diagonal beside them.
+static void runTrace(BackwardRule &, BackwardReplay &steps) {
+  ConcreteTensor self = steps.read(0);
+  steps.giveContiguous(0);
+  steps.allocateBriefly(std::min(self.dims[0], self.dims[1]) *
+                        int64_t(sizeof(int64_t)));
+}
+
+void kernels::addReductionGradients(KernelLibrary &library) {
   // Sums and means read nothing that would have to be conjugated.
-  if (isa<ComplexType>(gradient->elementType) &&
-      !isa<SumOp, SumDimOp, MeanOp, MeanDimOp>(op))
-    return koila::detail::describeUnknownBackward(rule);
-  BackwardReplay steps(rule);
-  llvm::TypeSwitch<Operation *>(op)
-      .Case<SumOp, SumDimOp>(
-          [&](auto) { rule.setView(0, expandBack(op, steps)); })
-      .Case<MeanOp, MeanDimOp>([&](auto) {
-        steps.give(0, steps.compute(expandBack(op, steps), Number::Integer));
-      })
-      .Case<MaxDimOp, MinDimOp, MedianDimOp, NanmedianDimOp, ModeOp>(
-          [&](auto) { steps.giveScattered(0); })
-      .Case<NansumOp>([&](auto) { runNansum(op, steps); })
-      .Case<MaxOp, MinOp, MedianOp, NanmedianOp>(
-          [&](auto) { spreadExtremum(rule, steps); })
-      .Case<VarOp, VarDimOp, VarCorrectionOp>([&](auto) {
-        steps.give(0, runVariance(rule, steps, steps.getGradient()));
-      })
-      .Case<StdOp, StdDimOp, StdCorrectionOp>(
-          [&](auto) { steps.give(0, runDeviation(rule, steps)); })
-      .Case<VarMeanOp, VarMeanDimOp, VarMeanCorrectionOp, StdMeanOp,
-            StdMeanDimOp, StdMeanCorrectionOp>(
-          [&](auto) { runWithMean(rule, steps); })
-      .Case<LogsumexpOp>([&](auto) { runLogsumexp(rule, steps); })
-      .Case<LinalgVectorNormOp, NormDimOp>([&](auto) { runNorm(rule, steps); })
-      .Case<ProdOp, ProdDimOp>([&](auto) { runProd(rule, steps); })
-      .Case<AmaxOp, AminOp>([&](auto) { runExtremum(rule, steps); })
-      .Case<AminmaxOp>([&](auto) { runBothExtrema(rule, steps); })
-      // Zeros, with the places of the diagonal beside them.
-      .Case<TraceOp>([&](auto) {
-        ConcreteTensor self = steps.read(0);
-        steps.giveContiguous(0);
-        steps.allocateBriefly(std::min(self.dims[0], self.dims[1]) *
-                              int64_t(sizeof(int64_t)));
-      })
-      .Default(
-          [&](Operation *) { koila::detail::describeUnknownBackward(rule); });
-  steps.finish();
+  library.add<SumDimOp, SumOp>({.backward = ofGradient<giveExpanded>});
+  library.add<MeanDimOp, MeanOp>({.backward = ofGradient<giveShare>});
+  library.add<AmaxOp, AminOp>({.backward = ofRealGradient<runExtremum>});
+  library.add<AminmaxOp>({.backward = ofRealGradient<runBothExtrema>});
+  library.add<LinalgVectorNormOp, NormDimOp>(
+      {.backward = ofRealGradient<runNorm>});
+  library.add<LogsumexpOp>({.backward = ofRealGradient<runLogsumexp>});
+  library.add<MaxDimOp, MedianDimOp, MinDimOp, ModeOp, NanmedianDimOp>(
+      {.backward = ofRealGradient<giveFound>});
+  library.add<MaxOp, MedianOp, MinOp, NanmedianOp>(
+      {.backward = ofRealGradient<spreadExtremum>});
+  library.add<NansumOp>({.backward = ofRealGradient<runNansum>});
+  library.add<ProdDimOp, ProdOp>({.backward = ofRealGradient<runProd>});
+  library.add<StdCorrectionOp, StdDimOp, StdOp>(
+      {.backward = ofRealGradient<giveDeviation>});
+  library.add<StdMeanCorrectionOp, StdMeanDimOp, StdMeanOp, VarMeanCorrectionOp,
+              VarMeanDimOp, VarMeanOp>(
+      {.backward = ofRealGradient<runWithMean>});
+  library.add<TraceOp>({.backward = ofRealGradient<runTrace>});
+  library.add<VarCorrectionOp, VarDimOp, VarOp>(
+      {.backward = ofRealGradient<giveVariance>});
 }

@@ -6,10 +6,8 @@
 //===----------------------------------------------------------------------===//
 
 #include "../StftOperands.h"
-#include "BackwardFormulas.h"
-#include "BackwardReplay.h"
+#include "BackwardModels.h"
 #include "koila/Dialect/Koila/IR/SpectralOps.h"
-#include "koila/Interfaces/KoilaOpInterfaces.h"
 
 using namespace mlir;
 using namespace koila;
@@ -163,20 +161,15 @@ void SpectralBackward::run() {
   steps.finish();
 }
 
-void rules::describeSpectralBackward(BackwardRule &rule) {
+static void describeTransform(BackwardRule &rule) {
   Operation *op = rule.getOp();
   auto self = getSignal(rule, op->getOperand(0));
   const ConcreteTensor &gradient = *rule.getGradient();
   auto fourier =
       self ? rules::getFourierDims(op, self->dims.size()) : std::nullopt;
   auto strides = gradient.getStrides();
-  // Those whose results are conjugates of others are no plain transforms.
-  bool isPlain =
-      isa<FftFftOp, FftRfftOp, FftIrfftOp, FftFft2Op, FftIfft2Op, FftRfft2Op,
-          FftIrfft2Op, FftFftnOp, FftIfftnOp, FftRfftnOp, FftIrfftnOp>(op) ||
-      (isa<FftIfftOp>(op) && self && isa<ComplexType>(self->elementType));
-  if (!fourier || fourier->empty() || !strides || !isPlain ||
-      gradient.numElements() == 0 || self->elementType.isInteger())
+  if (!fourier || fourier->empty() || !strides || gradient.numElements() == 0 ||
+      self->elementType.isInteger())
     return koila::detail::describeUnknownBackward(rule);
   for (auto [extent, stride] : llvm::zip_equal(gradient.dims, *strides))
     if (extent > 1 && stride == 0)
@@ -184,4 +177,20 @@ void rules::describeSpectralBackward(BackwardRule &rule) {
   Signal arrived = withStrides(gradient, strides);
   arrived.strides = strides;
   SpectralBackward(rule, arrived, *self, llvm::to_vector(*fourier)).run();
+}
+
+/// Of real numbers the result is a conjugate, and the transform no plain one.
+static void describeInverse(BackwardRule &rule) {
+  auto self = rule.tensor(rule.getOp()->getOperand(0));
+  if (!self || !isa<ComplexType>(self->elementType))
+    return koila::detail::describeUnknownBackward(rule);
+  describeTransform(rule);
+}
+
+void kernels::addSpectralGradients(KernelLibrary &library) {
+  library
+      .add<FftFft2Op, FftFftOp, FftFftnOp, FftIfft2Op, FftIfftnOp, FftIrfft2Op,
+           FftIrfftOp, FftIrfftnOp, FftRfft2Op, FftRfftOp, FftRfftnOp>(
+          {.backward = ofGradient<describeTransform>});
+  library.add<FftIfftOp>({.backward = ofGradient<describeInverse>});
 }

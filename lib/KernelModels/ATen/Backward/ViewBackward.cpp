@@ -6,13 +6,10 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "../../BackwardRules.h"
-#include "BackwardReplay.h"
+#include "BackwardModels.h"
 #include "koila/Dialect/Koila/IR/CopyOps.h"
 #include "koila/Dialect/Koila/IR/IndexOps.h"
 #include "koila/Dialect/Koila/IR/ViewOps.h"
-#include "koila/Interfaces/KoilaOpInterfaces.h"
-#include "llvm/ADT/TypeSwitch.h"
 
 using namespace mlir;
 using namespace koila;
@@ -181,91 +178,140 @@ static void broadcastBack(BackwardRule &rule, BackwardReplay &steps) {
   }
 }
 
-void rules::describeViewBackward(BackwardRule &rule) {
-  Operation *op = rule.getOp();
-  BackwardReplay steps(rule);
-  bool isPart = false;
-  if (!rule.tensor(op->getOperand(0)))
-    return rule.setInexact("the shape of an operand is unknown");
-  llvm::TypeSwitch<Operation *>(op)
-      .Case<UnbindOp>([&](auto) { stackParts(rule, steps); })
-      .Case<SplitOp, UnsafeSplitOp, SplitListOp, SplitSizesListOp,
-            SplitWithSizesOp, UnsafeSplitWithSizesOp, ChunkOp, UnsafeChunkOp>(
-          [&](auto) { joinParts(rule, steps); })
-      .Case<BroadcastTensorsOp>([&](auto) { broadcastBack(rule, steps); })
-      .Default([&](Operation *) { isPart = true; });
-  if (!isPart)
-    return steps.finish();
-  if (!rule.getGradient() || op->getNumResults() != 1)
+/// The dims in reverse.
+static void reverseBack(BackwardRule &rule, BackwardReplay &steps) {
+  int64_t rank = steps.getGradient().dims.size();
+  permuteBack(rule, steps, llvm::to_vector(llvm::reverse(llvm::seq(rank))));
+}
+
+static void moveBack(BackwardRule &rule, BackwardReplay &steps) {
+  permuteBack(rule, steps,
+              getMoved(rule.getOp(), steps.getGradient().dims.size()));
+}
+
+static void permuteBack(BackwardRule &rule, BackwardReplay &steps) {
+  permuteBack(rule, steps, cast<PermuteOp>(rule.getOp()).getDims());
+}
+
+/// Zeros of both parts, into one of which it is written.
+static void writePart(BackwardRule &rule, BackwardReplay &steps) {
+  if (!isa<ComplexType>(steps.read(0).elementType))
+    return rule.forwardGrad(0);
+  steps.give(0, steps.allocate(steps.read(0)), /*isViewed=*/true);
+}
+
+static void exchangeBack(BackwardRule &rule, int64_t first, int64_t second) {
+  rule.setView(0, transposeDims(*rule.getGradient(), first, second));
+}
+
+template <typename OpT>
+static void exchangeDims(BackwardRule &rule, BackwardReplay &) {
+  auto op = cast<OpT>(rule.getOp());
+  exchangeBack(rule, op.getDim0(), op.getDim1());
+}
+
+static void exchangeAxes(BackwardRule &rule, BackwardReplay &) {
+  auto op = cast<SwapAxesOp>(rule.getOp());
+  exchangeBack(rule, op.getAxis0(), op.getAxis1());
+}
+
+static void transposeBack(BackwardRule &rule, BackwardReplay &steps) {
+  if (steps.getGradient().dims.size() < 2)
+    return rule.setView(0, steps.getGradient());
+  exchangeBack(rule, -1, -2);
+}
+
+static void adjoinBack(BackwardRule &rule, BackwardReplay &steps) {
+  if (isa<ComplexType>(steps.getGradient().elementType))
+    return rule.setInexact("gradients that are complex numbers");
+  transposeBack(rule, steps);
+}
+
+/// Sums over what was repeated are the engine's.
+static void handOn(BackwardRule &rule, BackwardReplay &) {
+  rule.forwardGrad(0);
+}
+
+/// Into zeros.
+static void writeBack(BackwardRule &, BackwardReplay &steps) {
+  steps.giveContiguous(0);
+}
+
+/// The places along the dim beside it, if parts overlap. Source:
+/// unfold_backward in native/UnfoldBackward.cpp.
+static void foldBack(BackwardRule &rule, BackwardReplay &steps) {
+  auto view = cast<UnfoldOp>(rule.getOp());
+  ConcreteTensor self = steps.read(0);
+  int64_t rank = self.dims.size(), dim = view.getDimension();
+  dim += dim < 0 ? rank : 0;
+  if (dim < 0 || dim >= rank)
     return koila::detail::describeUnknownBackward(rule);
-  const ConcreteTensor &gradient = steps.getGradient();
-  if (isa<ViewAsOp, ReshapeAsOp, ExpandAsOp, TypeAsOp, ToOtherOp>(op))
-    rule.setUnread(1);
-  llvm::TypeSwitch<Operation *>(op)
-      .Case<ViewOp, UnsafeViewOp, ReshapeOp, ViewAsOp, ReshapeAsOp, FlattenOp,
-            RavelOp, UnflattenOp, UnsqueezeOp, SqueezeOp, SqueezeDimOp,
-            SqueezeDimsOp, AliasOperatorOp, AtLeast1DOp, AtLeast2DOp,
-            AtLeast3DOp>([&](auto) { reshapeBack(rule, steps); })
-      .Case<PermuteOp>(
-          [&](PermuteOp view) { permuteBack(rule, steps, view.getDims()); })
-      .Case<NumpyTOp>([&](auto) {
-        int64_t rank = gradient.dims.size();
-        permuteBack(rule, steps,
-                    llvm::to_vector(llvm::reverse(llvm::seq(rank))));
-      })
-      .Case<MoveDimOp, MoveDimListOp, MoveAxisOp, MoveAxisListOp>([&](auto) {
-        permuteBack(rule, steps, getMoved(op, gradient.dims.size()));
-      })
-      .Case<ViewAsRealOp, ViewAsComplexOp>(
-          [&](auto) { viewPartsBack(rule, steps); })
-      // Zeros of both parts, into one of which it is written.
-      .Case<RealOp, ImagOp>([&](auto) {
-        if (!isa<ComplexType>(steps.read(0).elementType))
-          return rule.forwardGrad(0);
-        steps.give(0, steps.allocate(steps.read(0)), /*isViewed=*/true);
-      })
-      .Case<TransposeOp>([&](TransposeOp view) {
-        rule.setView(0,
-                     transposeDims(gradient, view.getDim0(), view.getDim1()));
-      })
-      .Case<SwapDimsOp>([&](SwapDimsOp view) {
-        rule.setView(0,
-                     transposeDims(gradient, view.getDim0(), view.getDim1()));
-      })
-      .Case<SwapAxesOp>([&](SwapAxesOp view) {
-        rule.setView(0,
-                     transposeDims(gradient, view.getAxis0(), view.getAxis1()));
-      })
-      .Case<TOp, MTOp, MHOp>([&](auto) {
-        if (isa<MHOp>(op) && isa<ComplexType>(gradient.elementType))
-          return rule.setInexact("gradients that are complex numbers");
-        rule.setView(0, gradient.dims.size() < 2
-                            ? gradient
-                            : transposeDims(gradient, -1, -2));
-      })
-      // Sums over what was repeated are the engine's.
-      .Case<ExpandOp, BroadcastToOp, ExpandAsOp>(
-          [&](auto) { rule.forwardGrad(0); })
-      .Case<SelectOp, SliceOp, NarrowOp, DiagonalOp>(
-          [&](auto) { steps.giveContiguous(0); })
-      // The places along the dim beside it, if parts overlap. Source:
-      // unfold_backward in native/UnfoldBackward.cpp.
-      .Case<UnfoldOp>([&](UnfoldOp view) {
-        ConcreteTensor self = steps.read(0);
-        int64_t rank = self.dims.size(), dim = view.getDimension();
-        dim += dim < 0 ? rank : 0;
-        if (dim < 0 || dim >= rank)
-          return koila::detail::describeUnknownBackward(rule);
-        steps.giveContiguous(0);
-        if (view.getStep() < view.getSize())
-          steps.allocateBriefly(self.dims[dim] * int64_t(sizeof(int64_t)));
-      })
-      .Case<ToDtypeOp, ToDeviceOp, ToOtherOp, ToDtypeLayoutOp, ToPrimDeviceOp,
-            ToPrimDtypeOp, ToPrimOtherOp, TypeAsOp, CpuOp, ContiguousOp,
-            CloneTensorOp, ToCopyOp>([&](auto) { castBack(rule, steps); })
-      .Default(
-          [&](Operation *) { koila::detail::describeUnknownBackward(rule); });
+  steps.giveContiguous(0);
+  if (view.getStep() < view.getSize())
+    steps.allocateBriefly(self.dims[dim] * int64_t(sizeof(int64_t)));
+}
+
+//===----------------------------------------------------------------------===//
+// Rows
+//===----------------------------------------------------------------------===//
+
+/// Of the parts of a tensor, or of several tensors.
+template <BackwardSteps Steps>
+static void ofParts(BackwardRule &rule) {
+  if (!rule.tensor(rule.getOp()->getOperand(0)))
+    return rule.setInexact("the shape of an operand is unknown");
+  BackwardReplay steps(rule);
+  Steps(rule, steps);
   steps.finish();
+}
+
+/// Of one tensor.
+template <BackwardSteps Steps>
+static void ofView(BackwardRule &rule) {
+  if (!rule.tensor(rule.getOp()->getOperand(0)))
+    return rule.setInexact("the shape of an operand is unknown");
+  ofGradient<Steps>(rule);
+}
+
+/// Of one that a second one gives its shape or type.
+template <BackwardSteps Steps>
+static void ofViewLike(BackwardRule &rule) {
+  rule.setUnread(1);
+  ofView<Steps>(rule);
+}
+
+void kernels::addViewGradients(KernelLibrary &library) {
+  library.add<AliasOperatorOp, AtLeast1DOp, AtLeast2DOp, AtLeast3DOp, FlattenOp,
+              RavelOp, ReshapeOp, SqueezeDimOp, SqueezeDimsOp, SqueezeOp,
+              UnflattenOp, UnsafeViewOp, UnsqueezeOp, ViewOp>(
+      {.backward = ofView<reshapeBack>});
+  library.add<BroadcastTensorsOp>({.backward = ofParts<broadcastBack>});
+  library.add<BroadcastToOp, ExpandOp>({.backward = ofView<handOn>});
+  library.add<ChunkOp, SplitListOp, SplitOp, SplitSizesListOp, SplitWithSizesOp,
+              UnsafeChunkOp, UnsafeSplitOp, UnsafeSplitWithSizesOp>(
+      {.backward = ofParts<joinParts>});
+  library.add<CloneTensorOp, ContiguousOp, CpuOp, ToCopyOp, ToDeviceOp,
+              ToDtypeLayoutOp, ToDtypeOp, ToPrimDeviceOp, ToPrimDtypeOp,
+              ToPrimOtherOp>({.backward = ofView<castBack>});
+  library.add<DiagonalOp, NarrowOp, SelectOp, SliceOp>(
+      {.backward = ofView<writeBack>});
+  library.add<ExpandAsOp>({.backward = ofViewLike<handOn>});
+  library.add<ImagOp, RealOp>({.backward = ofView<writePart>});
+  library.add<MHOp>({.backward = ofView<adjoinBack>});
+  library.add<MTOp, TOp>({.backward = ofView<transposeBack>});
+  library.add<MoveAxisListOp, MoveAxisOp, MoveDimListOp, MoveDimOp>(
+      {.backward = ofView<moveBack>});
+  library.add<NumpyTOp>({.backward = ofView<reverseBack>});
+  library.add<PermuteOp>({.backward = ofView<permuteBack>});
+  library.add<ReshapeAsOp, ViewAsOp>({.backward = ofViewLike<reshapeBack>});
+  library.add<SwapAxesOp>({.backward = ofView<exchangeAxes>});
+  library.add<SwapDimsOp>({.backward = ofView<exchangeDims<SwapDimsOp>>});
+  library.add<ToOtherOp, TypeAsOp>({.backward = ofViewLike<castBack>});
+  library.add<TransposeOp>({.backward = ofView<exchangeDims<TransposeOp>>});
+  library.add<UnbindOp>({.backward = ofParts<stackParts>});
+  library.add<UnfoldOp>({.backward = ofView<foldBack>});
+  library.add<ViewAsComplexOp, ViewAsRealOp>(
+      {.backward = ofView<viewPartsBack>});
 }
 
 //===----------------------------------------------------------------------===//
@@ -273,12 +319,8 @@ void rules::describeViewBackward(BackwardRule &rule) {
 //===----------------------------------------------------------------------===//
 
 /// Each operand gets its part of the gradient, a view.
-void rules::describeJoinBackward(BackwardRule &rule) {
+static void takeParts(BackwardRule &rule, BackwardReplay &steps) {
   Operation *op = rule.getOp();
-  BackwardReplay steps(rule);
-  if (!rule.getGradient() || !isa<CatOp, ConcatOp, ConcatenateOp, StackOp,
-                                  HstackOp, VstackOp, RowStackOp>(op))
-    return koila::detail::describeUnknownBackward(rule);
   const ConcreteTensor &gradient = steps.getGradient();
   auto strides = gradient.getStrides();
   auto attr = op->getAttrOfType<IntegerAttr>("dim");
@@ -299,5 +341,9 @@ void rules::describeJoinBackward(BackwardRule &rule) {
                  (dim < 0 ? dim + static_cast<int64_t>(own->size()) : dim));
     rule.setView(index, withStrides(self, own));
   }
-  steps.finish();
+}
+
+void kernels::addJoinGradients(KernelLibrary &library) {
+  library.add<CatOp, ConcatOp, ConcatenateOp, HstackOp, RowStackOp, StackOp,
+              VstackOp>({.backward = ofGradient<takeParts>});
 }
