@@ -63,6 +63,10 @@ static TriBool compareStrides(const TensorInfo &info,
 TriBool TensorInfo::isContiguous() const {
   if (!hasRank())
     return TriBool::Unknown;
+  // Of no elements whatever its strides. Source: compute_contiguous in
+  // c10/core/Contiguity.h.
+  if (llvm::any_of(*dims, [](DimExpr dim) { return dim.isConstant(0); }))
+    return TriBool::Yes;
   return compareStrides(*this, *contiguous(*dims, elementType).strides);
 }
 

@@ -21,10 +21,12 @@ kernels::withStrides(ConcreteTensor tensor,
     return tensor;
   int64_t expected = 1;
   tensor.contiguous = true;
+  if (tensor.numElements() == 0)
+    return tensor;
   for (size_t dim = tensor.dims.size(); dim-- > 0;) {
     tensor.contiguous &=
         tensor.dims[dim] == 1 || (*tensor.strides)[dim] == expected;
-    expected *= std::max<int64_t>(tensor.dims[dim], 1);
+    expected *= tensor.dims[dim];
   }
   return tensor;
 }
