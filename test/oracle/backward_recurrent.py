@@ -16,7 +16,7 @@ def run_cell(cell, width, states=1):
     return run
 
 
-def run_lstm(layers=1, directions=1, first=True, result=0, biased=True):
+def run_lstm(layers=1, directions=1, first=True, result=0, biased=True, width=5, hidden=4):
     """Of several layers all weights are the same."""
 
     def run(x, h, w, u, v, b):
@@ -36,7 +36,9 @@ def run_lstm(layers=1, directions=1, first=True, result=0, biased=True):
             else torch.cat([made[0].flatten(), made[1].flatten()])
         )
 
-    return run, (6, 5), (layers * directions, 4), (16, 5), (16, 4), (16, 4 * directions), (16,)
+    rows = 4 * hidden
+    cells, later = layers * directions, hidden * directions
+    return run, (6, width), (cells, hidden), (rows, width), (rows, hidden), (rows, later), (rows,)
 
 
 def run_gru(layers=1, result=0):
@@ -60,6 +62,9 @@ CASES = {
     "lstm": run_lstm(),
     "lstm_time_first": run_lstm(first=False),
     "lstm_unbiased": run_lstm(biased=False),
+    "lstm_of_one_feature": run_lstm(width=1, hidden=3),
+    "lstm_of_one_unit": run_lstm(hidden=1),
+    "lstm_of_ones": run_lstm(width=1, hidden=1, first=False),
     "lstm_state": run_lstm(result=1),
     "lstm_cell_state": run_lstm(result=2),
     "lstm_both": run_lstm(result=None),

@@ -111,9 +111,15 @@ void LstmBackward::runNode(int64_t layer, int64_t direction, int64_t copied) {
   auto pad = [&](int64_t width) {
     return padRow(width) == width ? 0 : count(kGates * hidden, padRow(width));
   };
-  steps.allocateTemporary(pad(features) + pad(hidden) +
-                          count(features + hidden, padRow(kGates * hidden)) +
-                          bias + recurrent::getGradientScratchpadBytes(layers));
+  // Their gradients, of which a single row is not padded. Source:
+  // memory_desc_wrapper::size in oneDNN.
+  auto getRows = [&](int64_t width) {
+    int64_t row = kGates * hidden;
+    return count(width, width == 1 ? row : padRow(row));
+  };
+  steps.allocateTemporary(pad(features) + pad(hidden) + getRows(features) +
+                          getRows(hidden) + bias +
+                          recurrent::getGradientScratchpadBytes(layers));
   // The biases have one gradient each.
   allocate(bias);
   free(before);
