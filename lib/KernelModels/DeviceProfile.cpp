@@ -15,8 +15,8 @@ int64_t DeviceProfile::read(WorkspaceRule &rule, llvm::StringRef key) const {
     return 0;
   }
   const Row &row = found->second;
-  rule.addDoubt(row.trust, "'" + key + "' of the profile of '" + device +
-                               "' (" + row.source + ")");
+  rule.addDoubt(row.trust, "'" + key + "' of the profile of '" + device + "'",
+                row.source);
   return row.bytes;
 }
 

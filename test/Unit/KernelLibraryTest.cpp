@@ -111,3 +111,17 @@ TEST(DeviceProfile, RowsAreChecked) {
       {"key": "k", "bytes": 2, "trust": "exact", "source": "s"}]})"),
             "a device profile: row 1 has the key 'k' once more");
 }
+
+TEST(DeviceProfile, ABoundIsSaidWithItsSource) {
+  DeviceProfile profile("a");
+  profile.add("k", {7, Trust::UpperBound, "a table"});
+  WorkspaceTarget target;
+  auto lookup = [](Value) { return std::optional<ConcreteTensor>(); };
+  WorkspaceRule rule(nullptr, target, lookup);
+  EXPECT_EQ(profile.read(rule, "k"), 7);
+  ASSERT_EQ(rule.getDoubts().getAll().size(), 1u);
+  const Doubt &doubt = rule.getDoubts().getAll().front();
+  EXPECT_EQ(doubt.trust, Trust::UpperBound);
+  EXPECT_EQ(doubt.reason, "'k' of the profile of 'a'");
+  EXPECT_EQ(doubt.source, "a table");
+}

@@ -158,6 +158,8 @@ struct Inexactness {
   std::string reason;
   /// The figure may be too large, but never too small.
   bool isBound = false;
+  /// Where the figure is from, if it was not derived.
+  std::string source = {};
 };
 
 struct Promise {

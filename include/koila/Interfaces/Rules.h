@@ -436,8 +436,9 @@ public:
   /// The figure is at least what is allocated; `why` says why it may be more.
   void setBound(const llvm::Twine &why) { addDoubt(Trust::UpperBound, why); }
   /// Joined with the doubts that there are: none is taken back.
-  void addDoubt(Trust trust, const llvm::Twine &why) {
-    doubts.add(trust, why.str());
+  void addDoubt(Trust trust, const llvm::Twine &why,
+                llvm::StringRef source = {}) {
+    doubts.add({trust, why.str(), source.str()});
   }
 
   /// Bytes beyond the results at the worst moment.

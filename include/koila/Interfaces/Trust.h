@@ -4,7 +4,6 @@
 #define KOILA_INTERFACES_TRUST_H
 
 #include "llvm/ADT/ArrayRef.h"
-#include "llvm/ADT/STLExtras.h"
 #include "llvm/ADT/SmallVector.h"
 #include <algorithm>
 #include <cstdint>
@@ -29,15 +28,17 @@ struct Doubt {
   Trust trust = Trust::Unknown;
   /// A clause for reports, for example "a product of complex numbers".
   std::string reason;
+  /// Where the figure is from, if it was not derived: a measurement, a page.
+  std::string source = {};
 };
 
 /// The doubts about one figure, in the order in which they came up. Nothing
 /// takes one back.
 class Doubts {
 public:
-  void add(Trust trust, std::string reason) {
-    if (trust != Trust::Exact)
-      list.push_back({trust, std::move(reason)});
+  void add(Doubt doubt) {
+    if (doubt.trust != Trust::Exact)
+      list.push_back(std::move(doubt));
   }
 
   Trust getTrust() const {
@@ -45,14 +46,6 @@ public:
     for (const Doubt &doubt : list)
       trust = join(trust, doubt.trust);
     return trust;
-  }
-  /// The first of the gravest; null if the figure is exact.
-  const Doubt *getGravest() const {
-    auto *found =
-        llvm::max_element(list, [](const Doubt &left, const Doubt &right) {
-          return left.trust < right.trust;
-        });
-    return found == list.end() ? nullptr : found;
   }
   llvm::ArrayRef<Doubt> getAll() const { return list; }
 

@@ -185,19 +185,19 @@ void PeakMemoryAnalysis::Impl::endSpan(const Storage *entry, Operation &op,
 
 /// An operation of a loop may say the same each time, and the analysis has said
 /// of what data decide what it counts.
-static void addOnce(Doubts &doubts, Trust trust, std::string reason) {
-  if (llvm::none_of(doubts.getAll(), [&](const Doubt &doubt) {
-        return doubt.trust >= trust &&
-               StringRef(doubt.reason).starts_with(reason);
+static void addOnce(Doubts &doubts, Doubt doubt) {
+  if (llvm::none_of(doubts.getAll(), [&](const Doubt &said) {
+        return said.trust >= doubt.trust && said.source == doubt.source &&
+               StringRef(said.reason).starts_with(doubt.reason);
       }))
-    doubts.add(trust, std::move(reason));
+    doubts.add(std::move(doubt));
 }
 
 void PeakMemoryAnalysis::Impl::markInexact(Operation &op, const Twine &reason,
                                            Run &run, bool isBound) const {
   if (run.detailed)
-    addOnce(run.doubts[&op], isBound ? Trust::UpperBound : Trust::Unknown,
-            reason.str());
+    addOnce(run.doubts[&op],
+            {isBound ? Trust::UpperBound : Trust::Unknown, reason.str()});
 }
 
 void PeakMemoryAnalysis::Impl::addDoubts(Operation &op,
@@ -207,7 +207,7 @@ void PeakMemoryAnalysis::Impl::addDoubts(Operation &op,
   if (!run.detailed || !run.missing.empty())
     return;
   for (const Doubt &doubt : rule.getDoubts().getAll())
-    addOnce(run.doubts[&op], doubt.trust, doubt.reason);
+    addOnce(run.doubts[&op], doubt);
 }
 
 void PeakMemoryAnalysis::Impl::checkStorage(Operation &op, Run &run) const {

@@ -285,7 +285,9 @@ class Report:
             rows.append("not exact:")
         for reason in data["inexact"][:10]:
             where = _place(reason["location"])
-            rows.append(f"  {reason['op']}: {reason['reason']}{f', at {where}' if where else ''}")
+            source = f" ({reason['source']})" if reason.get("source") else ""
+            place = f", at {where}" if where else ""
+            rows.append(f"  {reason['op']}: {reason['reason']}{source}{place}")
         return "\n".join(rows)
 
     def __repr__(self) -> str:

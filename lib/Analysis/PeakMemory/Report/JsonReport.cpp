@@ -114,11 +114,15 @@ Value PeakReport::toJSON() const {
     }
     line.push_back(std::move(step));
   }
-  for (const Inexactness &entry : inexact)
-    reasons.push_back(Object{{"op", entry.op},
-                             {"location", ::toJSON(entry.place)},
-                             {"reason", entry.reason},
-                             {"bound", entry.isBound}});
+  for (const Inexactness &entry : inexact) {
+    Object reason{{"op", entry.op},
+                  {"location", ::toJSON(entry.place)},
+                  {"reason", entry.reason},
+                  {"bound", entry.isBound}};
+    if (!entry.source.empty())
+      reason["source"] = entry.source;
+    reasons.push_back(std::move(reason));
+  }
   Value promised = nullptr;
   if (promise)
     promised = Object{{"budget_bytes", promise->budgetBytes},

@@ -48,7 +48,7 @@ void PeakMemoryAnalysis::Impl::fillPlaces(Run &run, PeakReport &report) const {
         if (doubt.trust == trust)
           report.inexact.push_back({getOperatorName(*op),
                                     getSourcePlace(op->getLoc()), doubt.reason,
-                                    trust == Trust::UpperBound});
+                                    trust == Trust::UpperBound, doubt.source});
   fillHandedOn(run, report);
 }
 

@@ -141,7 +141,8 @@ static void printDoubts(const std::vector<Inexactness> &doubts,
   for (const Inexactness &entry : doubts)
     if (++counts[entry.reason] <= kMostOfAReason)
       os << "not exact: " << entry.op << ", " << spell(entry.place) << ": "
-         << entry.reason << "\n";
+         << entry.reason
+         << (entry.source.empty() ? "" : " (" + entry.source + ")") << "\n";
   for (auto [reason, count] : counts)
     if (count > kMostOfAReason)
       os << "not exact: " << count - kMostOfAReason
