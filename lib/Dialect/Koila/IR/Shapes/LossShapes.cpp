@@ -7,6 +7,7 @@
 
 #include "../Rules/LossRules.h"
 #include "../Rules/ReductionRules.h"
+#include "koila/Dialect/Koila/IR/Elementwise.h"
 
 using namespace mlir;
 using namespace koila;

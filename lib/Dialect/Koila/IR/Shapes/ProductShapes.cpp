@@ -1,6 +1,7 @@
 //===- ProductShapes.cpp - Rules of products whose ranks vary -------------===//
 
 #include "../Rules/MatmulRules.h"
+#include "koila/Dialect/Koila/IR/Elementwise.h"
 #include "koila/Interfaces/Layout.h"
 
 using namespace mlir;
