@@ -102,13 +102,57 @@ public:
   int64_t getReleasableBytes() const { return releasable; }
   void setReleasableBytes(int64_t bytes) { releasable = bytes; }
   /// The bytes of operand `index` if nothing but this node keeps it: of several
-  /// nodes of one operation the first may free it.
+  /// nodes of one operation the first may free it. After the operands those of
+  /// results are counted.
   int64_t getSavedBytes(unsigned index) const {
     return index < savedBytes.size() ? savedBytes[index] : 0;
   }
   void setSavedBytes(llvm::SmallVector<int64_t> bytes) {
     savedBytes = std::move(bytes);
   }
+  /// Whether both, operands or results, have the same bytes.
+  bool sharesStorage(unsigned lhs, unsigned rhs) const {
+    return lhs < storages.size() && rhs < storages.size() && storages[lhs] &&
+           storages[lhs] == storages[rhs];
+  }
+  /// What stands for the storage of each; null if it is not known.
+  void setStorages(llvm::SmallVector<const void *> found) {
+    storages = std::move(found);
+  }
+  /// What a trace frees of before, where others may be as large.
+  struct Freed {
+    /// The number of its event in the trace.
+    size_t event;
+    /// An operand or result; null for what the operation has kept inside, of
+    /// which it is block `number` of `count` in the order of allocations.
+    mlir::Value value;
+    size_t number = 0, count = 1;
+  };
+  /// `steps`, which will be the trace, frees what only this node keeps of that,
+  /// unless one of `later`, which go afterwards, has the same bytes.
+  void freeSaved(AllocationTrace &steps, unsigned index,
+                 llvm::ArrayRef<unsigned> later = {}) {
+    int64_t bytes = getSavedBytes(index);
+    if (bytes == 0 || llvm::any_of(later, [&](unsigned other) {
+          return sharesStorage(index, other);
+        }))
+      return;
+    unsigned operands = getOp()->getNumOperands();
+    freed.push_back({steps.getEvents().size(),
+                     index < operands
+                         ? getOp()->getOperand(index)
+                         : mlir::Value(getOp()->getResult(index - operands))});
+    steps.freeOutside(bytes);
+  }
+  /// The same of what the operation has kept inside.
+  void freeKept(AllocationTrace &steps, int64_t bytes, size_t number,
+                size_t count) {
+    freed.push_back({steps.getEvents().size(), {}, number, count});
+    steps.freeOutside(bytes);
+  }
+  llvm::ArrayRef<Freed> getFreed() const { return freed; }
+  /// Another trace will take the place of the one that was written.
+  void restart() { freed.clear(); }
   /// Whether operand `index` is a weight that has a gradient, to which this one
   /// is added at once.
   bool isAccumulated(unsigned index) const {
@@ -143,6 +187,8 @@ private:
   llvm::SmallVector<unsigned, 2> apart;
   llvm::SmallVector<unsigned, 2> accumulated, added, unread;
   llvm::SmallVector<int64_t> savedBytes;
+  llvm::SmallVector<const void *> storages;
+  llvm::SmallVector<Freed, 4> freed;
   int64_t releasable = 0, peak = 0;
   bool absent = false;
 };

@@ -362,23 +362,32 @@ PeakMemoryAnalysis::Impl::BackwardSimulation::makeOutputs(
   return outputs;
 }
 
-SmallVector<int64_t>
-PeakMemoryAnalysis::Impl::BackwardSimulation::getSavedBytes(
-    const Run::Record &record) const {
-  return llvm::map_to_vector(
-      record.op->getOperands(), [&](Value operand) -> int64_t {
-        const Storage *entry = impl.storage.lookup(operand);
-        bool isOnlyHere = entry && llvm::is_contained(record.saved, entry) &&
-                          run.savedBy.lookup(entry) == 1 &&
-                          run.onlySaved.contains(entry);
-        return isOnlyHere ? run.live.lookup(entry) : 0;
-      });
+void PeakMemoryAnalysis::Impl::BackwardSimulation::setSaved(
+    const Run::Record &record, BackwardRule &rule) const {
+  SmallVector<const void *> storages;
+  SmallVector<int64_t> bytes;
+  auto add = [&](Value value) {
+    const Storage *entry = impl.storage.lookup(value);
+    bool isOnlyHere = entry && llvm::is_contained(record.saved, entry) &&
+                      run.savedBy.lookup(entry) == 1 &&
+                      run.onlySaved.contains(entry);
+    storages.push_back(entry);
+    bytes.push_back(isOnlyHere ? run.live.lookup(entry) : 0);
+  };
+  llvm::for_each(record.op->getOperands(), add);
+  llvm::for_each(record.op->getResults(), add);
+  rule.setStorages(std::move(storages));
+  rule.setSavedBytes(std::move(bytes));
 }
 
 EventLog::Outside PeakMemoryAnalysis::Impl::BackwardSimulation::listFreed(
-    const Run::Record &record,
+    const Run::Record &record, const BackwardRule &rule,
     ArrayRef<std::optional<Gradient>> arrived) const {
   EventLog::Outside freed;
+  for (const BackwardRule::Freed &each : rule.getFreed())
+    freed.known.push_back(
+        {each.event, each.value ? impl.storage.lookup(each.value) : record.kept,
+         each.number, each.count});
   for (const std::optional<Gradient> &gradient : arrived)
     if (gradient && isLast(*gradient))
       if (const Storage *entry = bytes[tensors[gradient->tensor].bytes].entry)
@@ -516,7 +525,7 @@ void PeakMemoryAnalysis::Impl::BackwardSimulation::runNode(size_t index) {
   if (!slices && arrived.front() && isLast(*arrived.front()))
     rule.setReleasableBytes(
         run.live.lookup(bytes[tensors[arrived.front()->tensor].bytes].entry));
-  rule.setSavedBytes(getSavedBytes(run.records[index]));
+  setSaved(run.records[index], rule);
   for (const Run::Edge &edge : run.records[index].edges) {
     if (Leaf leaf = getLeaf(follow(edge));
         leaf && hasGradient(leaf, follow(edge)) && leaves[leaf].missing == 1)
@@ -548,7 +557,7 @@ void PeakMemoryAnalysis::Impl::BackwardSimulation::runNode(size_t index) {
   auto outputs = makeOutputs(run.records[index], rule, arrived);
   if (run.log)
     impl.logKernel(op, rule.getTrace(), rule.getPeak(), run,
-                   listFreed(run.records[index], arrived));
+                   listFreed(run.records[index], rule, arrived));
   if (slices) {
     finishSlices(*slices, op, outputs);
     arrived.front() = whole;

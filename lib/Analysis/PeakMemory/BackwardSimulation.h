@@ -42,12 +42,13 @@ private:
   using Leaf = const void *;
 
   std::vector<size_t> findReachable(size_t last);
-  /// For each operand the bytes that only this record keeps.
-  llvm::SmallVector<int64_t> getSavedBytes(const Run::Record &record) const;
+  /// Tells `rule` the bytes of operands and results that only this record
+  /// keeps.
+  void setSaved(const Run::Record &record, BackwardRule &rule) const;
   /// What goes with a node, which may free it before it ends: gradients that
   /// have arrived, and what it has saved, where nothing else has them.
   EventLog::Outside
-  listFreed(const Run::Record &record,
+  listFreed(const Run::Record &record, const BackwardRule &rule,
             llvm::ArrayRef<std::optional<Gradient>> arrived) const;
   void runNode(size_t index);
   /// The node of a view that was read after a write into what it is of.

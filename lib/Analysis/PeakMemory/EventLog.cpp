@@ -160,16 +160,22 @@ bool EventLog::hasOutside(const AllocationTrace &trace,
       return false;
     there.erase(found);
   }
-  return true;
+  return llvm::all_of(outside.known, [&](const Outside::Known &known) {
+    Blocks own = blocks.lookup(known.entry);
+    return own.size() == known.count &&
+           known.event < trace.getEvents().size() &&
+           own[known.number].bytes == trace.getEvents()[known.event].bytes;
+  });
 }
 
-void EventLog::freeOutside(int64_t bytes, const Outside &outside) {
+void EventLog::freeOutside(int64_t bytes, std::optional<unsigned> id,
+                           const Outside &outside) {
   auto collect = [&](ArrayRef<const Storage *> entries) {
     SmallVector<std::pair<const Storage *, Block *>> found;
     for (const Storage *entry : entries)
       if (auto own = blocks.find(entry); own != blocks.end())
         for (Block &block : own->second)
-          if (block.bytes == bytes)
+          if (id ? block.id == *id : block.bytes == bytes)
             found.emplace_back(entry, &block);
     return found;
   };
@@ -202,8 +208,12 @@ bool EventLog::write(const AllocationTrace &trace, int64_t most, bool isExact,
     if (!result.isPlaced)
       blocks[result.entry].push_back(
           allocate(result.bytes, isExact && !result.isKept));
+  // By event, before one of them goes.
+  llvm::SmallDenseMap<size_t, unsigned> freed;
+  for (const Outside::Known &known : outside.known)
+    freed[known.event] = blocks.lookup(known.entry)[known.number].id;
   SmallVector<Block> made(trace.getNumBlocks());
-  for (const AllocationTrace::Event &event : trace.getEvents())
+  for (auto [index, event] : llvm::enumerate(trace.getEvents()))
     switch (event.kind) {
     case Kind::Allocate: {
       Block &block = made[event.block.getIndex()];
@@ -218,9 +228,14 @@ bool EventLog::write(const AllocationTrace &trace, int64_t most, bool isExact,
     case Kind::Lump:
       lump(event.bytes);
       break;
-    case Kind::FreeOutside:
-      freeOutside(event.bytes, outside);
+    case Kind::FreeOutside: {
+      auto known = freed.find(index);
+      freeOutside(event.bytes,
+                  known == freed.end() ? std::nullopt
+                                       : std::optional(known->second),
+                  outside);
       break;
+    }
     }
   for (size_t index = trace.getNumBlocks(); index-- > 0;)
     if (!owners[index] && trace.isLeft(AllocationTrace::Block(index)))

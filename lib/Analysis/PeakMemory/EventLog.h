@@ -47,6 +47,13 @@ public:
     /// Gradients that have arrived, which go first.
     llvm::SmallVector<const Storage *, 1> arrived;
     llvm::SmallVector<const Storage *, 4> saved;
+    /// Of some events of the trace: which block goes, of how many.
+    struct Known {
+      size_t event;
+      const Storage *entry;
+      size_t number, count;
+    };
+    llvm::SmallVector<Known, 4> known;
   };
   /// Writes the events of a kernel: those of `trace`, with the storages that
   /// grew. `most` are the bytes that were there at its worst moment beyond
@@ -102,9 +109,10 @@ private:
   llvm::SmallVector<const Storage *> placeResults(const AllocationTrace &trace);
   /// Whether `outside` has what `trace` frees of before.
   bool hasOutside(const AllocationTrace &trace, const Outside &outside) const;
-  /// Frees a block of `bytes`. Where several are as large it is not known which
-  /// one, and no free of them is exact.
-  void freeOutside(int64_t bytes, const Outside &outside);
+  /// Frees the block `id`, or without it one of `bytes`. Where several are as
+  /// large it is not known which one, and no free of them is exact.
+  void freeOutside(int64_t bytes, std::optional<unsigned> id,
+                   const Outside &outside);
   /// False, and nothing is written, where the trace does not fit the figure.
   bool write(const AllocationTrace &trace, int64_t most, bool isExact,
              const Outside &outside);

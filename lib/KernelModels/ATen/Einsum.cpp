@@ -16,6 +16,7 @@
 using namespace mlir;
 using namespace koila;
 using namespace koila::blas;
+using kernels::MadeTensor;
 using rules::Labels;
 
 namespace {
@@ -355,6 +356,14 @@ static SmallVector<int64_t> countOperands(ArrayRef<Factor> factors) {
   return counts;
 }
 
+/// Whether the operands have elements, all of one type.
+static bool isUniform(const Operands &operands) {
+  return llvm::all_of(operands.factors, [&](const Factor &factor) {
+    return factor.type == operands.factors.front().type &&
+           factor.numBytes() > 0;
+  });
+}
+
 namespace {
 /// One product of a chain.
 struct Step {
@@ -362,8 +371,9 @@ struct Step {
   Sums sums;
   PairProduct product;
   bool isLeftTrained = false, isRightTrained = false;
-  /// Of what was multiplied before, and what autograd keeps that is no operand.
-  int64_t before = 0, kept = 0;
+  /// What autograd keeps in the place of operands, for the gradient of the
+  /// other factor.
+  AllocationTrace::Block keptLeft = {}, keptRight = {};
 };
 } // namespace
 
@@ -379,9 +389,8 @@ static std::optional<std::vector<Step>> getSteps(WorkspaceRule &rule,
   };
   if (op.getPath() && factors.size() > 2)
     return fail("einsum of more than two tensors along a path");
-  for (const Factor &factor : factors)
-    if (factor.type != factors.front().type || factor.numBytes() == 0)
-      return fail("einsum of several element types or of nothing");
+  if (!isUniform(operands))
+    return fail("einsum of several element types or of nothing");
   SmallVector<int64_t> counts = countOperands(factors);
   std::vector<Step> steps;
   Factor left = factors.front();
@@ -393,21 +402,55 @@ static std::optional<std::vector<Step>> getSteps(WorkspaceRule &rule,
     auto product = sums ? multiply(rule, left, right, *sums) : std::nullopt;
     if (!product)
       return std::nullopt;
-    if (product->result.strides.size() != product->result.dims.size())
+    if (index + 2 < factors.size() &&
+        product->result.strides.size() != product->result.dims.size())
       return fail("the strides of a factor are unknown");
     Step step{left, right, *sums, *product, isLeftTrained};
     step.isRightTrained = rule.wantsGradient(op.getTensors()[index + 1]);
-    step.before = index > 0 ? left.numBytes() : 0;
-    const MatmulCopies &copies = step.product.copies;
-    if (step.isRightTrained)
-      step.kept += copies.left > 0 ? copies.left : step.before;
-    if (isLeftTrained)
-      step.kept += copies.right;
     isLeftTrained |= step.isRightTrained;
     left = product->result;
     steps.push_back(std::move(step));
   }
   return steps;
+}
+
+/// The products, the last of which is left, and what autograd keeps of them.
+static void writeChain(AllocationTrace &trace, WorkspaceRule &rule,
+                       MutableArrayRef<Step> steps) {
+  AllocationTrace::Block before;
+  for (Step &step : steps) {
+    PairBlocks made = allocatePair(trace, rule, step.product, step.sums,
+                                   /*keepsLeft=*/step.isRightTrained,
+                                   /*keepsRight=*/step.isLeftTrained);
+    bool keepsBefore = step.isRightTrained && made.left.isEmpty();
+    if (step.isRightTrained)
+      step.keptLeft = keepsBefore ? before : made.left;
+    if (step.isLeftTrained)
+      step.keptRight = made.right;
+    if (!keepsBefore)
+      trace.free(before);
+    before = made.result;
+  }
+}
+
+namespace {
+/// What a product has saved: an operand, if no block is in its place.
+struct SavedFactor {
+  AllocationTrace::Block block;
+  unsigned operand;
+};
+} // namespace
+
+/// In the order in which they go: bmm and mul let the second factor go first.
+static SmallVector<SavedFactor, 2> listSaved(const Step &step, unsigned index) {
+  SmallVector<SavedFactor, 2> saved;
+  if (step.isLeftTrained)
+    saved.push_back({step.keptRight, index + 1});
+  if (step.isRightTrained)
+    saved.push_back({step.keptLeft, 0});
+  if (step.product.isSwapped)
+    std::reverse(saved.begin(), saved.end());
+  return saved;
 }
 
 /// Autograd keeps what each product reads of the other factor; `saved`, if
@@ -419,30 +462,18 @@ static void describeChain(WorkspaceRule &rule, const Operands &operands,
   if (!steps)
     return;
   AllocationTrace trace;
-  AllocationTrace::Block before;
-  SmallVector<AllocationTrace::Block> kept;
-  for (auto [index, step] : llvm::enumerate(*steps)) {
-    PairBlocks made = allocatePair(trace, rule, step.product, step.sums,
-                                   /*keepsLeft=*/step.isRightTrained,
-                                   /*keepsRight=*/step.isLeftTrained);
-    bool keepsBefore = step.isRightTrained && made.left.isEmpty();
-    if (step.isRightTrained)
-      kept.push_back(keepsBefore ? before : made.left);
-    if (step.isLeftTrained)
-      kept.push_back(made.right);
-    if (!keepsBefore)
-      trace.free(before);
-    before = made.result;
-    if (!saved)
-      continue;
-    if (step.isRightTrained && made.left.isEmpty() && index == 0)
-      saved->save(op.getTensors().front());
-    if (step.isLeftTrained && made.right.isEmpty())
-      saved->save(op.getTensors()[index + 1]);
-  }
+  writeChain(trace, rule, *steps);
   rule.setTrace(trace, steps->back().product.result.numBytes());
-  if (saved)
-    blas::keepBlocks(*saved, trace, kept);
+  if (!saved)
+    return;
+  SmallVector<AllocationTrace::Block> kept;
+  for (auto [index, step] : llvm::enumerate(*steps))
+    for (const SavedFactor &factor : listSaved(step, index)) {
+      kept.push_back(factor.block);
+      if (factor.block.isEmpty())
+        saved->save(op.getTensors()[factor.operand]);
+    }
+  blas::keepBlocks(*saved, trace, kept);
 }
 
 /// Of two tensors; what is summed before is told to `sums`. None where what the
@@ -478,7 +509,7 @@ void rules::describeEinsumWorkspace(WorkspaceRule &rule) {
     return;
   if (operands->factors.size() == 1)
     return describeOne(rule, *operands);
-  if (operands->factors.size() > 2)
+  if (operands->factors.size() > 2 || isUniform(*operands))
     return describeChain(rule, *operands);
   std::optional<Sums> sums;
   auto product = getProduct(rule, *operands, sums);
@@ -497,7 +528,7 @@ void rules::describeEinsumSaved(SavedRule &rule) {
   auto operands = readOperands(rule);
   if (!operands)
     return;
-  if (op.getTensors().size() > 2)
+  if (op.getTensors().size() > 2 || isUniform(*operands))
     return describeChain(rule, *operands, &rule);
   std::optional<Sums> sums;
   if (auto product = getProduct(rule, *operands, sums))
@@ -520,11 +551,14 @@ public:
 private:
   /// The product of `lhs` and `rhs`, whose dims are `groups`, as a gradient of
   /// `like`.
-  ConcreteTensor multiply(Factor lhs, Factor rhs, bool isLeft,
-                          ArrayRef<SmallVector<int64_t>> groups,
-                          const Factor &like);
-  void give(unsigned operand, const ConcreteTensor &made);
+  MadeTensor multiply(Factor lhs, Factor rhs, bool isLeft,
+                      ArrayRef<SmallVector<int64_t>> groups,
+                      const Factor &like);
+  void give(unsigned operand, const MadeTensor &made);
   bool runStep(const Step &step, unsigned index);
+  /// The gradient that arrived goes, and `block` is there in its place.
+  void replaceArrived(AllocationTrace::Block block);
+  void freeSaved(const SavedFactor &factor);
 
   BackwardRule &rule;
   kernels::BackwardReplay steps;
@@ -532,22 +566,38 @@ private:
   SmallVector<int> order;
   /// Whether an operand has a dim of one element.
   bool hasOnes = false;
+  /// The products, and what is kept of them.
+  AllocationTrace forward;
+  SmallVector<AllocationTrace::Block> kept;
+  /// The operands that are saved, from the one that goes last.
+  SmallVector<unsigned> saved;
   /// The gradient that arrives, and what is freed when it goes.
-  ConcreteTensor arrived;
+  MadeTensor arrived;
   int64_t releasable = 0;
 };
 } // namespace
 
-ConcreteTensor ChainBackward::multiply(Factor lhs, Factor rhs, bool isLeft,
-                                       ArrayRef<SmallVector<int64_t>> groups,
-                                       const Factor &like) {
-  ConcreteTensor made{like.dims, like.type};
-  int64_t resolved = kernels::resolveConjugate(rule, isLeft ? lhs : rhs);
-  steps.allocate(made);
-  if (resolved > 0)
-    steps.lump(getBmmBytes(rule, lhs, rhs) + resolved);
-  else
-    allocateBmm(steps, rule, lhs, rhs);
+void ChainBackward::replaceArrived(AllocationTrace::Block block) {
+  steps.AllocationTrace::free(arrived.block);
+  steps.freeOutside(std::exchange(releasable, 0));
+  arrived.block = block;
+}
+
+void ChainBackward::freeSaved(const SavedFactor &factor) {
+  if (!factor.block.isEmpty())
+    return blas::freeKept(rule, steps, forward, kept, factor.block);
+  saved.pop_back();
+  rule.freeSaved(steps, factor.operand, saved);
+}
+
+MadeTensor ChainBackward::multiply(Factor lhs, Factor rhs, bool isLeft,
+                                   ArrayRef<SmallVector<int64_t>> groups,
+                                   const Factor &like) {
+  MadeTensor made = steps.allocate({like.dims, like.type});
+  auto resolved = steps.AllocationTrace::allocate(
+      kernels::resolveConjugate(rule, isLeft ? lhs : rhs));
+  allocateBmm(steps, rule, lhs, rhs);
+  steps.AllocationTrace::free(resolved);
   SmallVector<int64_t> strides(like.dims.size(), 1);
   int64_t stride = 1;
   for (ArrayRef<int64_t> group : llvm::reverse(groups))
@@ -555,10 +605,10 @@ ConcreteTensor ChainBackward::multiply(Factor lhs, Factor rhs, bool isLeft,
       strides[dim] = stride;
       stride *= like.dims[dim];
     }
-  return kernels::withStrides(made, strides);
+  return {kernels::withStrides(made, strides), made.block};
 }
 
-void ChainBackward::give(unsigned operand, const ConcreteTensor &made) {
+void ChainBackward::give(unsigned operand, const MadeTensor &made) {
   SmallVector<int64_t> strides;
   ConcreteTensor self = steps.read(operand);
   auto all = made.getStrides();
@@ -569,7 +619,7 @@ void ChainBackward::give(unsigned operand, const ConcreteTensor &made) {
     strides.push_back(made.dims[place] == extent ? (*all)[place] : 0);
   }
   rule.setNew(operand, kernels::withStrides(std::move(self), strides),
-              /*isViewed=*/true, made.numBytes());
+              /*isViewed=*/true, made.numBytes(), made.block);
 }
 
 /// Whether there is a step before it that wants a gradient.
@@ -605,20 +655,19 @@ bool ChainBackward::runStep(const Step &step, unsigned index) {
     }
   }
   bool isCopied = false;
+  AllocationTrace::Block copy(steps.getNumBlocks());
   ConcreteTensor folded =
       steps.reshape(kernels::withStrides(permuted, moved), flat, isCopied);
   auto strides = folded.getStrides();
   if (!strides)
     return fail();
   // The fold has a node of its own, which what arrived ends with.
-  if (isCopied) {
-    steps.AllocationTrace::free(releasable);
-    releasable = folded.numBytes();
-  }
+  if (isCopied)
+    replaceArrived(copy);
   Factor gradient{flat, *strides, arrived.elementType};
   bool wantsLeft = groups.isSwapped ? step.isRightTrained : step.isLeftTrained;
   bool wantsRight = groups.isSwapped ? step.isLeftTrained : step.isRightTrained;
-  std::optional<ConcreteTensor> ofLeft, ofRight;
+  std::optional<MadeTensor> ofLeft, ofRight;
   if (wantsRight)
     ofRight = multiply(
         blas::transpose(step.product.left), gradient,
@@ -631,11 +680,9 @@ bool ChainBackward::runStep(const Step &step, unsigned index) {
         {groups.both, groups.onlyLeft, SmallVector<int64_t>(sums)}, left);
   if (groups.isSwapped)
     std::swap(ofLeft, ofRight);
-  // The factor on the right may live for this node alone.
-  int64_t saved = step.isLeftTrained && step.product.copies.right == 0
-                      ? rule.getSavedBytes(index + 1)
-                      : 0;
-  steps.AllocationTrace::free(releasable + step.kept + saved);
+  replaceArrived({});
+  for (const SavedFactor &factor : listSaved(step, index))
+    freeSaved(factor);
   if (ofRight)
     give(index + 1, *ofRight);
   if (ofLeft && index == 0)
@@ -643,7 +690,6 @@ bool ChainBackward::runStep(const Step &step, unsigned index) {
   if (!ofLeft)
     return false;
   arrived = *ofLeft;
-  releasable = arrived.numBytes();
   return true;
 }
 
@@ -652,15 +698,25 @@ void ChainBackward::run() {
   auto chain = operands ? getSteps(rule, *operands) : std::nullopt;
   for (unsigned operand = 0; operand < labels.factors.size(); ++operand)
     hasOnes |= llvm::is_contained(steps.read(operand).dims, 1);
-  arrived = steps.getGradient();
+  arrived = {steps.getGradient(), {}};
   auto strides = arrived.getStrides();
   if (!chain || !strides)
     return koila::detail::describeUnknownBackward(rule);
   arrived.dims.resize(order.size(), 1);
   // What was summed comes back by a view, as dims of one element at the end.
   strides->resize(order.size(), strides->empty() ? 1 : strides->back());
-  arrived = kernels::withStrides(arrived, strides);
+  arrived = {kernels::withStrides(arrived, strides), {}};
   releasable = rule.getReleasableBytes();
+  writeChain(forward, rule, *chain);
+  for (auto [index, step] : llvm::enumerate(*chain))
+    for (const SavedFactor &factor : llvm::reverse(listSaved(step, index))) {
+      kept.push_back(factor.block);
+      if (factor.block.isEmpty())
+        saved.push_back(factor.operand);
+    }
+  // The operands are permuted before the products, the first one first.
+  for (unsigned operand = labels.factors.size(); operand-- > 0;)
+    rule.splitIntoOwnNode(operand);
   for (size_t index = chain->size(); index-- > 0;)
     if (!runStep((*chain)[index], index))
       break;

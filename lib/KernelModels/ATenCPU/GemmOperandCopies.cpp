@@ -13,6 +13,7 @@
 #include "koila/Dialect/Koila/IR/CopyOps.h"
 #include "koila/Dialect/Koila/IR/Koila.h"
 #include "koila/Dialect/Koila/IR/ViewOps.h"
+#include "koila/Interfaces/BackwardRule.h"
 #include "mlir/IR/BuiltinTypes.h"
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/Support/MathExtras.h"
@@ -662,6 +663,18 @@ void blas::keepBlocks(SavedRule &rule, const AllocationTrace &trace,
     else if (!block.isEmpty())
       rule.keep(trace.getBytes(block));
   }
+}
+
+void blas::freeKept(BackwardRule &rule, AllocationTrace &steps,
+                    const AllocationTrace &forward,
+                    ArrayRef<AllocationTrace::Block> kept,
+                    AllocationTrace::Block block) {
+  size_t number = 0, count = 0;
+  for (AllocationTrace::Block other : kept) {
+    number += !other.isEmpty() && other.getIndex() < block.getIndex();
+    count += !other.isEmpty();
+  }
+  rule.freeKept(steps, forward.getBytes(block), number, count);
 }
 
 bool blas::checkFactors(WorkspaceRule &rule, const std::optional<Factor> &lhs,

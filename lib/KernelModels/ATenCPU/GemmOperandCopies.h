@@ -11,6 +11,10 @@
 
 #include "koila/Interfaces/Rules.h"
 
+namespace koila {
+class BackwardRule;
+} // namespace koila
+
 namespace koila::blas {
 
 /// A tensor of which only what decides about copies counts.
@@ -108,6 +112,13 @@ bool checkFactors(WorkspaceRule &rule, const std::optional<Factor> &lhs,
 /// Autograd keeps these blocks of `trace`, which is that of the rule.
 void keepBlocks(SavedRule &rule, const AllocationTrace &trace,
                 llvm::ArrayRef<AllocationTrace::Block> blocks);
+
+/// `steps`, which will be the trace of the rule, frees `block`, one of those
+/// that `forward` has kept for it.
+void freeKept(BackwardRule &rule, AllocationTrace &steps,
+              const AllocationTrace &forward,
+              llvm::ArrayRef<AllocationTrace::Block> kept,
+              AllocationTrace::Block block);
 
 /// Autograd keeps the factors that the differentiation rule names, or what was
 /// multiplied in their place.

@@ -243,31 +243,53 @@ static void describeAttentionBackward(BackwardRule &rule) {
     return koila::detail::describeUnknownBackward(rule);
   if (!takesFlash(*shapes, op) || rule.wantsGradient(op.getAttnMask()))
     return attention::describeMathBackward(rule, op);
+  constexpr unsigned kQuery = 0, kKey = 1, kValue = 2, kMask = 3;
   BackwardReplay steps(rule);
-  int64_t unasked = 0;
-  for (unsigned operand : {0u, 1u, 2u}) {
-    ConcreteTensor made = layHeadsInRows(steps.allocate(steps.read(operand)));
+  SmallVector<AllocationTrace::Block> unasked;
+  for (unsigned operand : {kQuery, kKey, kValue}) {
+    MadeTensor made = steps.allocate(steps.read(operand));
     if (steps.wants(operand))
-      steps.give(operand, made, /*isViewed=*/true);
+      steps.give(operand, MadeTensor(layHeadsInRows(made), made.block));
     else
-      unasked += made.numBytes();
+      unasked.push_back(made.block);
   }
+  MadeTensor rows = steps.contiguous(transposeDims(steps.getGradient(), 1, 2));
   // Each thread has its scores and their gradients, of half types in float32
   // and narrowed; the sums are shared.
   auto [queries, keys] = getBlock(*shapes);
   int64_t scores = 2 * queries * keys * rule.getTarget().threads;
-  int64_t inside =
-      (scores + queries) * (shapes->query.elementType.isF64() ? 8 : 4);
   Type type = shapes->query.elementType;
-  if (isHalf(type)) {
-    inside += scores * getElementBytes(type);
-    if (blas::takesOneDnn(rule, type, {queries, keys, shapes->query.dims[3]}))
-      rule.setInexact("what oneDNN holds in the products of the gradient of "
-                      "attention of half types");
+  int64_t size = type.isF64() ? 8 : 4;
+  AllocationTrace &trace = steps;
+  auto buffers = trace.allocate(scores * size);
+  auto narrowed =
+      trace.allocate(isHalf(type) ? scores * getElementBytes(type) : 0);
+  trace.allocateTemporary(queries * size);
+  if (isHalf(type) &&
+      blas::takesOneDnn(rule, type, {queries, keys, shapes->query.dims[3]}))
+    rule.setInexact("what oneDNN holds in the products of the gradient of "
+                    "attention of half types");
+  for (AllocationTrace::Block block : {narrowed, buffers, rows.block})
+    trace.free(block);
+  llvm::for_each(unasked, [&](auto block) { trace.free(block); });
+  trace.freeOutside(rule.getReleasableBytes());
+  // Operands, then results, each in the order of their names.
+  AllocationTrace forward;
+  FlashBlocks blocks = writeFlash(forward, rule, op, *shapes);
+  auto freeKept = [&](AllocationTrace::Block block) {
+    blas::freeKept(rule, trace, forward, {blocks.mask, blocks.sums}, block);
+  };
+  SmallVector<unsigned> saved{kKey, kQuery, kValue, op->getNumOperands()};
+  if (!blocks.mask.isEmpty())
+    freeKept(blocks.mask);
+  else if (op.getAttnMask())
+    saved.insert(saved.begin(), kMask);
+  for (ArrayRef<unsigned> rest = saved; !rest.empty();) {
+    unsigned first = rest.front();
+    if (rest = rest.drop_front(); rest.empty())
+      freeKept(blocks.sums);
+    rule.freeSaved(trace, first, rest);
   }
-  steps.allocateTemporary(
-      getCopyBytes(transposeDims(steps.getGradient(), 1, 2)) + inside);
-  steps.AllocationTrace::free(unasked);
   steps.finish();
 }
 

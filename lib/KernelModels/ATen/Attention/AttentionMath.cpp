@@ -11,6 +11,8 @@
 #include "../Backward/BackwardReplay.h"
 #include "AttentionLayers.h"
 #include "koila/Dialect/Koila/IR/AttentionOps.h"
+#include "koila/Dialect/Koila/IR/Koila.h"
+#include "koila/Dialect/Koila/IR/LossOps.h"
 #include "koila/Interfaces/KoilaOpInterfaces.h"
 #include "koila/Interfaces/Layout.h"
 
@@ -24,7 +26,7 @@ namespace {
 /// The steps of one call, in bytes. Half types are computed in float32; keys
 /// and values of groups are repeated for each query.
 struct MathSteps {
-  int64_t query, key, value, scores, rows, result;
+  int64_t query, key, value, scores, rows;
   /// The type in which it is computed; whether it is another one.
   Type type;
   bool isWide = false;
@@ -36,13 +38,24 @@ struct MathSteps {
   int64_t mask = 0, addedMask = 0;
   /// The factors of the scores, and of the product with the values.
   Factor scaledQuery, scaledKey, weights, values;
-  /// Of both.
-  MatmulCopies first = {}, second = {};
 };
-/// What autograd may keep of them.
+/// What autograd may keep of them, and both products; `noise` and `dropped` are
+/// of a dropout.
 struct MathBlocks {
-  AllocationTrace::Block query, key, value, softmax;
+  AllocationTrace::Block query, key, value, softmax, noise, dropped;
   MatmulCopies first, second;
+};
+/// What it keeps: the factors of both products, the softmax, and the noise.
+/// Where one is empty, it keeps nothing, or an operand.
+struct MathKept {
+  AllocationTrace::Block query, key, weights, value, softmax, noise;
+
+  SmallVector<AllocationTrace::Block> getAll() const {
+    SmallVector<AllocationTrace::Block> all{query, key, value, softmax, noise};
+    if (weights != softmax)
+      all.push_back(weights);
+    return all;
+  }
 };
 } // namespace
 
@@ -147,12 +160,10 @@ static std::optional<MathSteps> getSteps(WorkspaceRule &rule,
   steps.value = value->numBytes();
   steps.scores = rows * keys * size;
   steps.rows = rows;
-  steps.result = countBytes(*result, type);
   left->isTrained = rule.wantsGradient(op.getQuery());
   right->isTrained = rule.wantsGradient(op.getKey());
   steps.scaledQuery = *left;
   steps.scaledKey = blas::transpose(*right);
-  steps.first = blas::getMatmulCopies(rule, *left, steps.scaledKey);
   Factor scores{query->dims, {}, type};
   scores.dims.back() = keys;
   scores.strides.assign(scores.dims.size(), 1);
@@ -160,7 +171,6 @@ static std::optional<MathSteps> getSteps(WorkspaceRule &rule,
     scores.strides[dim] = scores.strides[dim + 1] * scores.dims[dim + 1];
   scores.isTrained = rule.isRecording();
   values->isTrained = rule.wantsGradient(op.getValue());
-  steps.second = blas::getMatmulCopies(rule, scores, *values);
   steps.weights = std::move(scores);
   steps.values = std::move(*values);
   if (op.getIsCausal()) {
@@ -197,7 +207,7 @@ AllocationTrace::Block attention::allocateBoolMask(AllocationTrace &trace,
   return select(trace, countBytes(mask, type), getElementBytes(type));
 }
 
-/// A tensor of these bytes times a Python float.
+/// A tensor of these bytes times a Python float, in place if they are zero.
 static AllocationTrace::Block scaleBy(AllocationTrace &trace, int64_t bytes,
                                       Type type) {
   auto number = trace.allocate(sizeof(double));
@@ -268,26 +278,31 @@ static MathBlocks writeMath(AllocationTrace &trace, WorkspaceRule &rule,
   trace.allocateTemporary(steps.addedMask);
   blocks.softmax = allocateSafeSoftmax(trace, steps, size);
   trace.free(blocks.first.result);
-  // Dropout: the noise and the product with it. Autograd keeps what it was
-  // multiplied with, and the softmax.
+  // Autograd keeps what the noise was multiplied with, and the noise.
   if (op.draws()) {
-    trace.allocate(2 * steps.scores);
-    if (!trainsScores(rule, op))
-      trace.free(2 * steps.scores);
+    blocks.noise = trace.allocate(steps.scores);
+    scaleBy(trace, 0, steps.type);
+    blocks.dropped = trace.allocate(steps.scores);
+    if (!trainsScores(rule, op)) {
+      trace.free(blocks.noise);
+      trace.free(blocks.softmax);
+    }
   }
   // The scores, which nothing asks for, are narrowed first.
   AllocationTrace::Block narrowed;
   if (steps.isWide)
     narrowed = trace.allocate(steps.scores / size *
                               getElementBytes(query->elementType));
-  blocks.second =
-      blas::allocateMatmul(trace, rule, steps.weights, steps.values);
+  blocks.second = blas::allocateMatmul(trace, rule, steps.weights, steps.values,
+                                       /*keepsLeft=*/false,
+                                       /*keepsRight=*/trainsScores(rule, op));
   if (steps.isWide) {
     trace.allocate(rule.tensor(op.getResult())->numBytes());
     trace.free(blocks.second.result);
   }
-  // Where it is widened, the operands go after the softmax.
-  held.insert(steps.isWide ? held.end() : held.begin(), blocks.softmax);
+  // Where it is widened, the operands go after the weights.
+  held.insert(steps.isWide ? held.end() : held.begin(),
+              op.draws() ? blocks.dropped : blocks.softmax);
   for (AllocationTrace::Block block : llvm::reverse(held))
     trace.free(block);
   trace.free(narrowed);
@@ -302,12 +317,30 @@ void attention::describeMath(WorkspaceRule &rule,
     return;
   AllocationTrace trace;
   writeMath(trace, rule, op, *steps);
-  int64_t result = rule.tensor(op.getResult())->numBytes();
-  // Which blocks a dropout has is not told apart here.
-  if (op.draws())
-    rule.setTransient(trace.getPeak() - result);
-  else
-    rule.setTrace(std::move(trace), result);
+  rule.setTrace(std::move(trace), rule.tensor(op.getResult())->numBytes());
+}
+
+/// The value is kept as it is where no copy is multiplied in its place.
+static MathKept getKept(const WorkspaceRule &rule,
+                        ScaledDotProductAttentionOp op,
+                        const MathBlocks &blocks) {
+  auto choose = [](AllocationTrace::Block copy, AllocationTrace::Block factor) {
+    return copy.isEmpty() ? factor : copy;
+  };
+  MathKept kept;
+  if (rule.wantsGradient(op.getKey()))
+    kept.query = choose(blocks.first.leftBlock, blocks.query);
+  if (rule.wantsGradient(op.getQuery()))
+    kept.key = choose(blocks.first.rightBlock, blocks.key);
+  if (rule.wantsGradient(op.getValue()))
+    kept.weights = op.draws() ? blocks.dropped : blocks.softmax;
+  // The softmax keeps its result, and so does a product with noise.
+  if (trainsScores(rule, op)) {
+    kept.softmax = blocks.softmax;
+    kept.noise = blocks.noise;
+    kept.value = choose(blocks.second.rightBlock, blocks.value);
+  }
+  return kept;
 }
 
 void attention::saveMath(SavedRule &rule, ScaledDotProductAttentionOp op) {
@@ -316,204 +349,276 @@ void attention::saveMath(SavedRule &rule, ScaledDotProductAttentionOp op) {
     return;
   AllocationTrace trace;
   MathBlocks blocks = writeMath(trace, rule, op, *steps);
-  SmallVector<AllocationTrace::Block> kept;
-  auto keep = [&](AllocationTrace::Block copy, AllocationTrace::Block factor) {
-    kept.push_back(copy.isEmpty() ? factor : copy);
-  };
-  bool query = rule.wantsGradient(op.getQuery());
-  bool key = rule.wantsGradient(op.getKey());
-  bool value = rule.wantsGradient(op.getValue());
-  if (key)
-    keep(blocks.first.leftBlock, blocks.query);
-  if (query)
-    keep(blocks.first.rightBlock, blocks.key);
-  // The softmax keeps its result, which the product with the values reads. A
-  // dropout between them keeps its noise, and gives a tensor of its own.
-  bool scores = trainsScores(rule, op);
-  if (op.draws())
-    rule.keep((2 * scores + value) * steps->scores);
-  else if (scores || value)
-    kept.push_back(blocks.softmax);
-  if (scores && (steps->second.right > 0 || steps->isWide || steps->isGrouped))
-    keep(blocks.second.rightBlock, blocks.value);
-  else if (scores)
+  MathKept kept = getKept(rule, op, blocks);
+  if (trainsScores(rule, op) && kept.value.isEmpty())
     rule.save(op.getValue());
-  blas::keepBlocks(rule, trace, kept);
+  blas::keepBlocks(rule, trace, kept.getAll());
 }
 
-/// `tensor` in another type, which replaces it.
-static ConcreteTensor castTo(BackwardReplay &steps, ConcreteTensor tensor,
-                             Type type) {
-  ConcreteTensor cast = tensor;
+//===----------------------------------------------------------------------===//
+// Gradients
+//===----------------------------------------------------------------------===//
+
+namespace {
+/// The nodes of the products, of the softmax and of what was scaled, the last
+/// first.
+class MathBackward {
+public:
+  MathBackward(BackwardRule &rule, ScaledDotProductAttentionOp op,
+               const MathSteps &math)
+      : rule(rule), op(op), math(math), steps(rule),
+        own(rule.tensor(op.getQuery())->elementType),
+        blocks(writeMath(forward, rule, op, math)),
+        kept(getKept(rule, op, blocks)), isScored(trainsScores(rule, op)) {}
+
+  void run();
+
+private:
+  /// Operands, by their numbers.
+  enum : unsigned { kQuery, kKey, kValue, kMask };
+
+  void free(AllocationTrace::Block block) {
+    steps.AllocationTrace::free(block);
+  }
+  /// What the forward pass has kept goes.
+  void freeKept(AllocationTrace::Block block) {
+    if (!block.isEmpty())
+      blas::freeKept(rule, steps, forward, kept.getAll(), block);
+  }
+  bool isWeight(unsigned operand) {
+    return isa_and_nonnull<ParamGetOp, LeafOp>(
+        op->getOperand(operand).getDefiningOp());
+  }
+  /// An operand as it is computed with.
+  ConcreteTensor readOperand(unsigned operand);
+  /// The gradient that arrived goes, and `block` is there in its place.
+  void replaceArrived(AllocationTrace::Block block);
+  /// The product with the values; whether it is known.
+  bool runValues();
+  void runSoftmax();
+  void giveMask();
+  /// The product of the queries with the keys.
+  void runScores();
+  /// `made` in another type, which replaces it.
+  MadeTensor castTo(const MadeTensor &made, Type type);
+  /// A gradient times the number by which the factor was multiplied.
+  MadeTensor scale(const MadeTensor &made);
+  /// The sum over the heads of each group of what was repeated; replaces it.
+  MadeTensor sumGroups(const MadeTensor &repeated, unsigned operand);
+  void give(unsigned operand, const MadeTensor &made, bool isViewed);
+
+  BackwardRule &rule;
+  ScaledDotProductAttentionOp op;
+  const MathSteps &math;
+  BackwardReplay steps;
+  Type own;
+  AllocationTrace forward;
+  MathBlocks blocks;
+  MathKept kept;
+  /// Whether a gradient flows to the scores.
+  bool isScored;
+  int64_t releasable = 0;
+  AllocationTrace::Block arrived;
+  /// Gradients.
+  MadeTensor scores, query, key, value;
+  /// Whether that of the scores is that of the mask, too.
+  bool isHeld = false;
+  /// Whether a gradient is copied for a weight, which has other strides or is
+  /// not alone to have it, while others are computed.
+  bool isCopiedEarly = false;
+};
+} // namespace
+
+ConcreteTensor MathBackward::readOperand(unsigned operand) {
+  ConcreteTensor read = steps.read(operand);
+  read.elementType = math.type;
+  if (operand != kQuery && math.isGrouped)
+    return repeatHeads(read, steps.read(kQuery).dims.end()[-3]);
+  return read;
+}
+
+void MathBackward::replaceArrived(AllocationTrace::Block block) {
+  free(arrived);
+  steps.freeOutside(std::exchange(releasable, 0));
+  arrived = block;
+}
+
+MadeTensor MathBackward::castTo(const MadeTensor &made, Type type) {
+  ConcreteTensor cast = made;
   cast.elementType = type;
-  cast = steps.makeLike(cast);
-  steps.free(tensor);
-  return cast;
+  MadeTensor result = steps.makeLike(cast);
+  free(made.block);
+  return result;
 }
 
-/// The sum over the heads of each group of what was repeated; replaces it.
-static ConcreteTensor sumGroups(BackwardReplay &steps, WorkspaceRule &rule,
-                                const ConcreteTensor &repeated,
-                                const ConcreteTensor &operand) {
-  ConcreteTensor sum = layInRows(operand);
-  sum.elementType = repeated.elementType;
-  sum = steps.allocate(sum);
-  steps.allocateTemporary(getPartialBytes(rule, repeated, sum));
-  steps.free(repeated);
+MadeTensor MathBackward::scale(const MadeTensor &made) {
+  MadeTensor scaled = steps.compute(made, OpReplay::Number::Float);
+  free(made.block);
+  return scaled;
+}
+
+MadeTensor MathBackward::sumGroups(const MadeTensor &repeated,
+                                   unsigned operand) {
+  ConcreteTensor like = layInRows(steps.read(operand));
+  like.elementType = repeated.elementType;
+  MadeTensor sum = steps.allocate(like);
+  steps.allocateBriefly(getPartialBytes(rule, repeated, sum));
+  free(repeated.block);
   return sum;
 }
 
-/// The nodes of the products, of the softmax and of what was scaled, the last
-/// first. A mask of the extents of the scores shares their gradient.
-void attention::describeMathBackward(BackwardRule &rule,
-                                     ScaledDotProductAttentionOp op) {
-  constexpr unsigned kQuery = 0, kKey = 1, kValue = 2, kMask = 3;
-  auto math = getSteps(rule, op);
-  if (!math)
-    return;
-  BackwardReplay steps(rule);
-  ConcreteTensor query = steps.read(kQuery), ownKey = steps.read(kKey),
-                 ownValue = steps.read(kValue), gradient = steps.getGradient();
-  Type own = query.elementType;
-  ConcreteTensor key = ownKey, value = ownValue;
-  query.elementType = key.elementType = value.elementType = math->type;
-  if (math->isGrouped)
-    for (ConcreteTensor *operand : {&key, &value})
-      *operand = repeatHeads(*operand, query.dims.end()[-3]);
-  int64_t releasable = rule.getReleasableBytes();
+bool MathBackward::runValues() {
+  ConcreteTensor gradient = steps.getGradient(), read = readOperand(kValue);
+  releasable = rule.getReleasableBytes();
   // The gradient of the cast of the result.
-  if (math->isWide) {
-    gradient.elementType = math->type;
-    gradient = steps.makeLike(gradient);
-    steps.AllocationTrace::free(releasable);
-    releasable = gradient.numBytes();
+  if (math.isWide) {
+    gradient.elementType = math.type;
+    MadeTensor cast = steps.makeLike(gradient);
+    gradient = cast;
+    replaceArrived(cast.block);
   }
   SmallVector<int64_t> flat{gradient.numElements() / (gradient.dims.end()[-1] *
                                                       gradient.dims.end()[-2]),
                             gradient.dims.end()[-2], gradient.dims.end()[-1]};
   bool isCopied = false;
+  AllocationTrace::Block copy(steps.getNumBlocks());
   ConcreteTensor rows = steps.reshape(gradient, flat, isCopied);
   auto strides = rows.getStrides();
-  auto values = scale(op.getContext(), value);
-  if (auto own = value.getStrides(); own && !math->isWide)
-    values = Factor{value.dims, *own, value.elementType};
+  auto values = ::scale(op.getContext(), read);
+  if (auto seen = read.getStrides(); seen && !math.isWide)
+    values = Factor{read.dims, *seen, read.elementType};
   if (!strides || !values)
-    return koila::detail::describeUnknownBackward(rule);
+    return false;
   if (isCopied)
-    steps.AllocationTrace::free(releasable);
-  ConcreteTensor scores = layInRows(query);
-  scores.dims.back() = key.dims.end()[-2];
-  // The product with the values.
+    replaceArrived(copy);
+  scores = {layInRows(readOperand(kQuery)), {}};
+  scores.dims.back() = readOperand(kKey).dims.end()[-2];
   Factor arrives{flat, *strides, gradient.elementType};
   Factor weights{{flat[0], flat[1], scores.dims.back()},
                  {flat[1] * scores.dims.back(), scores.dims.back(), 1},
                  gradient.elementType};
   int64_t copied = 0;
   Factor factor =
-      blas::flattenLeading(*values, ArrayRef(value.dims).drop_back(2), copied);
-  bool isScored = trainsScores(rule, op);
+      blas::flattenLeading(*values, ArrayRef(read.dims).drop_back(2), copied);
   if (steps.wants(kValue)) {
-    steps.allocateTemporary(
-        value.numBytes() +
-        blas::getBmmBytes(rule, blas::transpose(weights), arrives));
-    value = steps.allocate(layInRows(value));
+    value = steps.allocate(layInRows(read));
+    blas::allocateBmm(steps, rule, blas::transpose(weights), arrives);
   }
   if (isScored) {
-    steps.allocateTemporary(
-        scores.numBytes() +
-        blas::getBmmBytes(rule, arrives, blas::transpose(factor)));
     scores = steps.allocate(scores);
+    blas::allocateBmm(steps, rule, arrives, blas::transpose(factor));
   }
+  if (steps.wants(kValue) && rule.isAdded(kValue))
+    steps.allocateTemporary(value.numBytes());
+  replaceArrived({});
+  freeKept(kept.value);
+  if (isScored && kept.value.isEmpty())
+    rule.freeSaved(steps, kValue);
+  // Those that the softmax has kept, too, go there.
+  if (kept.weights != kept.softmax)
+    freeKept(kept.weights);
+  return true;
+}
+
+/// The dropout, whose noise multiplies the gradient, and the softmax.
+void MathBackward::runSoftmax() {
+  for (AllocationTrace::Block saved : {kept.noise, kept.softmax}) {
+    if (saved.isEmpty())
+      continue;
+    MadeTensor next = steps.allocate(scores);
+    free(scores.block);
+    freeKept(saved);
+    scores = next;
+  }
+}
+
+/// A mask of the extents of the scores shares their gradient.
+void MathBackward::giveMask() {
+  ConcreteTensor mask = steps.read(kMask);
+  bool isWhole = mask.dims == scores.dims;
+  isHeld = isWhole && !math.isWide;
+  isCopiedEarly |= isHeld && isWeight(kMask);
+  if (isHeld)
+    return steps.give(kMask, scores);
+  ConcreteTensor sum = mask;
+  if (isWhole) {
+    sum = scores;
+    sum.elementType = own;
+    return steps.give(kMask, steps.allocate(sum));
+  }
+  sum.elementType = math.type;
+  MadeTensor made = steps.allocate(sum);
+  steps.allocateBriefly(getPartialBytes(rule, scores, made));
+  if (math.isWide)
+    made = castTo(made, own);
+  steps.give(kMask, made,
+             !math.isWide && mask.dims.size() < scores.dims.size());
+}
+
+void MathBackward::runScores() {
+  if (steps.wants(kKey))
+    key = steps.allocate(layInRows(readOperand(kKey)));
+  if (steps.wants(kQuery))
+    query = steps.allocate(layInRows(readOperand(kQuery)));
+  if (!isHeld)
+    free(scores.block);
+  freeKept(kept.key);
+  freeKept(kept.query);
+  if (!steps.wants(kKey))
+    return;
+  // It was scaled as it lies transposed.
+  key = scale(key);
+  std::swap(key.dims.end()[-1], key.dims.end()[-2]);
+  key = {transposeDims(key, -2, -1), key.block};
+}
+
+/// Views, but for what is cast.
+void MathBackward::give(unsigned operand, const MadeTensor &made,
+                        bool isViewed) {
+  if (!steps.wants(operand))
+    return;
+  steps.give(operand, math.isWide ? castTo(made, own) : made,
+             isViewed && !math.isWide);
+  if (operand != kQuery && isWeight(operand))
+    isCopiedEarly |= made.getStrides() != steps.read(operand).getStrides();
+}
+
+void MathBackward::run() {
   // Each step hands on what it has, while a rule does so at the end: that makes
   // a difference but for the query, which is the last.
   bool areAdded =
-      llvm::any_of(ArrayRef{kKey, kValue, kMask},
+      llvm::any_of(ArrayRef<unsigned>{kKey, kValue, kMask},
                    [&](unsigned operand) { return rule.isAdded(operand); });
   if (areAdded || op.getKey() == op.getValue())
     rule.setBound("gradients that are added up between the steps of attention");
-  if (steps.wants(kValue) && rule.isAdded(kValue))
-    steps.allocateTemporary(value.numBytes());
-  steps.AllocationTrace::free(isCopied ? rows.numBytes() : releasable);
-  if (isScored) {
-    // What it has read of the values.
-    if (math->second.right > 0)
-      steps.AllocationTrace::free(math->second.right);
-    else if (math->isWide || math->isGrouped)
-      steps.AllocationTrace::free(math->value);
-    else
-      steps.freeOutside(rule.getSavedBytes(kValue));
-    // What was dropped, then the noise, by which the gradient is multiplied.
-    if (op.draws()) {
-      if (steps.wants(kValue))
-        steps.free(scores);
-      steps.allocate(scores);
-      steps.free({scores, scores});
-    }
-    // The softmax, whose result has been saved.
-    steps.allocate(scores);
-    steps.free({scores, scores});
-  }
-  bool isHeld = false;
-  if (op.getAttnMask() && rule.wantsOperand(kMask)) {
-    ConcreteTensor mask = steps.read(kMask);
-    bool isWhole = mask.dims == scores.dims;
-    isHeld = isWhole && !math->isWide;
-    if (isHeld) {
-      steps.give(kMask, scores);
-    } else if (isWhole) {
-      ConcreteTensor cast = scores;
-      cast.elementType = own;
-      steps.give(kMask, steps.allocate(cast));
-    } else {
-      ConcreteTensor sum = mask;
-      sum.elementType = math->type;
-      sum = steps.allocate(sum);
-      steps.allocateTemporary(getPartialBytes(rule, scores, sum));
-      if (math->isWide)
-        sum = castTo(steps, sum, own);
-      steps.give(kMask, sum,
-                 !math->isWide && mask.dims.size() < scores.dims.size());
-    }
-  }
-  // The product of both.
-  ConcreteTensor ofKey, ofQuery;
-  if (steps.wants(kKey))
-    ofKey = steps.allocate(layInRows(key));
-  if (steps.wants(kQuery))
-    ofQuery = steps.allocate(layInRows(query));
-  if (isScored && !isHeld)
-    steps.free(scores);
-  if (steps.wants(kQuery))
-    steps.AllocationTrace::free(math->first.right > 0 ? math->first.right
-                                                      : math->key);
-  if (steps.wants(kKey)) {
-    steps.AllocationTrace::free(math->first.left > 0 ? math->first.left
-                                                     : math->query);
-    // It was scaled as it lies transposed.
-    ConcreteTensor scaled = steps.compute(ofKey, OpReplay::Number::Float);
-    steps.free(ofKey);
-    std::swap(scaled.dims.end()[-1], scaled.dims.end()[-2]);
-    ofKey = transposeDims(scaled, -2, -1);
-  }
-  if (math->isGrouped) {
+  if (!runValues())
+    return koila::detail::describeUnknownBackward(rule);
+  if (isScored)
+    runSoftmax();
+  if (op.getAttnMask() && rule.wantsOperand(kMask))
+    giveMask();
+  if (isScored)
+    runScores();
+  if (math.isGrouped) {
     if (steps.wants(kValue))
-      value = sumGroups(steps, rule, value, ownValue);
+      value = sumGroups(value, kValue);
     if (steps.wants(kKey))
-      ofKey = sumGroups(steps, rule, ofKey, ownKey);
+      key = sumGroups(key, kKey);
   }
-  if (steps.wants(kQuery)) {
-    ConcreteTensor scaled = steps.compute(ofQuery, OpReplay::Number::Float);
-    steps.free(ofQuery);
-    ofQuery = scaled;
-  }
-  // Views, but for what is cast.
-  auto give = [&](unsigned operand, ConcreteTensor made, bool isViewed) {
-    if (steps.wants(operand))
-      steps.give(operand, math->isWide ? castTo(steps, made, own) : made,
-                 isViewed && !math->isWide);
-  };
+  if (steps.wants(kQuery))
+    query = scale(query);
   give(kValue, value, /*isViewed=*/true);
-  give(kKey, ofKey, /*isViewed=*/true);
-  give(kQuery, ofQuery, /*isViewed=*/false);
+  give(kKey, key, /*isViewed=*/true);
+  give(kQuery, query, /*isViewed=*/false);
+  for (unsigned operand : {kValue, kMask, kKey, kQuery})
+    rule.splitIntoOwnNode(operand);
+  if (isCopiedEarly)
+    return rule.setPeak(steps.getPeak());
   steps.finish();
+}
+
+void attention::describeMathBackward(BackwardRule &rule,
+                                     ScaledDotProductAttentionOp op) {
+  if (auto math = getSteps(rule, op))
+    MathBackward(rule, op, *math).run();
 }

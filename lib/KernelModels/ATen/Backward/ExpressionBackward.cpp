@@ -92,6 +92,9 @@ private:
   void sumTo(Gradient &gradient, const ConcreteTensor &wanted);
   void deliver(size_t storage, const Gradient &gradient);
   void runNode(const Node &next);
+  unsigned getOperandNumber(Value operand) const;
+  /// The operands that records which have not run have saved.
+  SmallVector<unsigned> listSaved() const;
   bool isComplete(const OpOperand &operand, ArrayRef<Node> rest) const;
   void addToWeights(ArrayRef<Node> rest);
 
@@ -398,6 +401,19 @@ void Engine::deliver(size_t storage, const Gradient &gradient) {
   first = hold({withStrides(sum, strides), sum.block});
 }
 
+unsigned Engine::getOperandNumber(Value operand) const {
+  auto values = rule.getOp()->getOperands();
+  return llvm::find(values, operand) - values.begin();
+}
+
+SmallVector<unsigned> Engine::listSaved() const {
+  SmallVector<unsigned> numbers;
+  for (auto [storage, count] : llvm::enumerate(savers))
+    if (count > 0 && of.getStorage(storage).operand)
+      numbers.push_back(getOperandNumber(of.getStorage(storage).operand));
+  return numbers;
+}
+
 void Engine::runNode(const Node &next) {
   auto found = waiting.find(next.result.storage);
   if (found == waiting.end()) {
@@ -430,11 +446,7 @@ void Engine::runNode(const Node &next) {
       steps.freeOutside(entry.bytes);
       continue;
     }
-    for (OpOperand &operand : rule.getOp()->getOpOperands())
-      if (operand.get() == entry.operand) {
-        steps.freeOutside(rule.getSavedBytes(operand.getOperandNumber()));
-        break;
-      }
+    rule.freeSaved(steps, getOperandNumber(entry.operand), listSaved());
   }
   for (auto &[operand, gradient] : given)
     deliver(next.operands[operand].storage, gradient);
@@ -539,6 +551,7 @@ void kernels::describeExpressionBackward(BackwardRule &rule,
   // The blocks of all gradients are known where the figure does not tell
   // when they go.
   for (bool addsEarly : {false, true}) {
+    rule.restart();
     Engine engine(rule, of, addsEarly);
     engine.run(results);
     if (rule.isBounded() && (addsEarly || !engine.risesLate()))

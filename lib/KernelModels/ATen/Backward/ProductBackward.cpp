@@ -172,10 +172,9 @@ void Product::runBmm(unsigned first, unsigned second, bool isAdded) {
       return;
     int64_t resolved = resolveConjugate(rule, isLeft ? left : right);
     give(operand, made, false, [&] {
-      if (resolved > 0)
-        steps.lump(blas::getBmmBytes(rule, left, right) + resolved);
-      else
-        blas::allocateBmm(steps, rule, left, right);
+      auto copy = steps.AllocationTrace::allocate(resolved);
+      blas::allocateBmm(steps, rule, left, right);
+      steps.AllocationTrace::free(copy);
     });
   };
   if (isAdded)
