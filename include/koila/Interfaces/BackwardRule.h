@@ -121,24 +121,38 @@ public:
   }
   void setAdded(unsigned index) { added.push_back(index); }
 
+  /// Which block goes where the trace frees one of before: its bytes alone do
+  /// not tell those apart that are as large.
+  struct Freed {
+    /// The event of the trace.
+    size_t event;
+    /// The operand that has it; none: the forward pass has kept it inside.
+    std::optional<unsigned> operand;
+    /// Of those that it has kept, in the order in which they came.
+    size_t kept = 0;
+  };
   /// What the backward pass allocates. Of the blocks that are left the new
   /// gradients have theirs, or where that is not said those of their bytes.
-  void setTrace(AllocationTrace steps) {
+  void setTrace(AllocationTrace steps, llvm::ArrayRef<Freed> which = {}) {
     trace = std::move(steps);
     peak = trace.getPeak();
+    freed.assign(which.begin(), which.end());
   }
+  llvm::ArrayRef<Freed> getFreed() const { return freed; }
   /// Bytes held at the worst moment, the new gradients included, of which no
   /// more is known.
   void setPeak(int64_t bytes) {
     trace = AllocationTrace();
     trace.lump(bytes);
     peak = bytes;
+    freed.clear();
   }
   int64_t getPeak() const { return peak; }
 
 private:
   llvm::ArrayRef<std::optional<ConcreteTensor>> gradients;
   llvm::SmallVector<Output, 2> outputs;
+  llvm::SmallVector<Freed, 2> freed;
   std::optional<unsigned> first;
   llvm::SmallVector<unsigned, 2> apart;
   llvm::SmallVector<unsigned, 2> accumulated, added, unread;

@@ -376,7 +376,7 @@ PeakMemoryAnalysis::Impl::BackwardSimulation::getSavedBytes(
 }
 
 EventLog::Outside PeakMemoryAnalysis::Impl::BackwardSimulation::listFreed(
-    const Run::Record &record,
+    const Run::Record &record, const BackwardRule &rule,
     ArrayRef<std::optional<Gradient>> arrived) const {
   EventLog::Outside freed;
   for (const std::optional<Gradient> &gradient : arrived)
@@ -388,6 +388,19 @@ EventLog::Outside PeakMemoryAnalysis::Impl::BackwardSimulation::listFreed(
   for (const Storage *entry : record.saved)
     if (run.savedBy.lookup(entry) == 1 && run.onlySaved.contains(entry))
       freed.saved.push_back(entry);
+  if (rule.getFreed().empty())
+    return freed;
+  // All iterations of a loop have one storage for what they keep.
+  bool isShared = llvm::count_if(run.records, [&](const Run::Record &other) {
+                    return record.kept && other.kept == record.kept;
+                  }) > 1;
+  for (const BackwardRule::Freed &which : rule.getFreed())
+    if (which.operand)
+      freed.named.push_back(
+          {which.event,
+           impl.storage.lookup(record.op->getOperand(*which.operand)), 0});
+    else if (!isShared)
+      freed.named.push_back({which.event, record.kept, which.kept});
   return freed;
 }
 
@@ -548,7 +561,7 @@ void PeakMemoryAnalysis::Impl::BackwardSimulation::runNode(size_t index) {
   auto outputs = makeOutputs(run.records[index], rule, arrived);
   if (run.log)
     impl.logKernel(op, rule.getTrace(), rule.getPeak(), run,
-                   listFreed(run.records[index], arrived));
+                   listFreed(run.records[index], rule, arrived));
   if (slices) {
     finishSlices(*slices, op, outputs);
     arrived.front() = whole;

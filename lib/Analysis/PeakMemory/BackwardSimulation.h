@@ -47,7 +47,7 @@ private:
   /// What goes with a node, which may free it before it ends: gradients that
   /// have arrived, and what it has saved, where nothing else has them.
   EventLog::Outside
-  listFreed(const Run::Record &record,
+  listFreed(const Run::Record &record, const BackwardRule &rule,
             llvm::ArrayRef<std::optional<Gradient>> arrived) const;
   void runNode(size_t index);
   /// The node of a view that was read after a write into what it is of.

@@ -163,19 +163,37 @@ bool EventLog::hasOutside(const AllocationTrace &trace,
   return true;
 }
 
-void EventLog::freeOutside(int64_t bytes, const Outside &outside) {
+llvm::SmallDenseMap<size_t, unsigned>
+EventLog::findNamed(const AllocationTrace &trace,
+                    const Outside &outside) const {
+  llvm::SmallDenseMap<size_t, unsigned> ids;
+  ArrayRef<AllocationTrace::Event> freed = trace.getEvents();
+  for (const Outside::Named &named : outside.named) {
+    Blocks own = blocks.lookup(named.entry);
+    if (named.event < freed.size() && named.index < own.size() &&
+        own[named.index].bytes == freed[named.event].bytes)
+      ids.try_emplace(named.event, own[named.index].id);
+  }
+  return ids;
+}
+
+void EventLog::freeOutside(int64_t bytes, const Outside &outside,
+                           std::optional<unsigned> id) {
   auto collect = [&](ArrayRef<const Storage *> entries) {
     SmallVector<std::pair<const Storage *, Block *>> found;
     for (const Storage *entry : entries)
       if (auto own = blocks.find(entry); own != blocks.end())
         for (Block &block : own->second)
-          if (block.bytes == bytes)
+          if (block.bytes == bytes && (!id || block.id == *id))
             found.emplace_back(entry, &block);
     return found;
   };
   auto found = collect(outside.arrived);
   if (found.empty())
     found = collect(outside.saved);
+  // One that was not known may have been it.
+  if (found.empty() && id)
+    return freeOutside(bytes, outside, std::nullopt);
   for (auto [entry, block] : found)
     block->isExact &= found.size() == 1;
   auto [entry, gone] = found.front();
@@ -203,7 +221,8 @@ bool EventLog::write(const AllocationTrace &trace, int64_t most, bool isExact,
       blocks[result.entry].push_back(
           allocate(result.bytes, isExact && !result.isKept));
   SmallVector<Block> made(trace.getNumBlocks());
-  for (const AllocationTrace::Event &event : trace.getEvents())
+  llvm::SmallDenseMap<size_t, unsigned> named = findNamed(trace, outside);
+  for (const auto &[number, event] : llvm::enumerate(trace.getEvents()))
     switch (event.kind) {
     case Kind::Allocate: {
       Block &block = made[event.block.getIndex()];
@@ -218,9 +237,12 @@ bool EventLog::write(const AllocationTrace &trace, int64_t most, bool isExact,
     case Kind::Lump:
       lump(event.bytes);
       break;
-    case Kind::FreeOutside:
-      freeOutside(event.bytes, outside);
+    case Kind::FreeOutside: {
+      auto id = named.find(number);
+      freeOutside(event.bytes, outside,
+                  id == named.end() ? std::nullopt : std::optional(id->second));
       break;
+    }
     }
   for (size_t index = trace.getNumBlocks(); index-- > 0;)
     if (!owners[index] && trace.isLeft(AllocationTrace::Block(index)))

@@ -47,6 +47,13 @@ public:
     /// Gradients that have arrived, which go first.
     llvm::SmallVector<const Storage *, 1> arrived;
     llvm::SmallVector<const Storage *, 4> saved;
+    /// Whose block an event of the trace frees, and which one of those.
+    struct Named {
+      size_t event;
+      const Storage *entry;
+      size_t index;
+    };
+    llvm::SmallVector<Named, 2> named;
   };
   /// Writes the events of a kernel: those of `trace`, with the storages that
   /// grew. `most` are the bytes that were there at its worst moment beyond
@@ -102,9 +109,13 @@ private:
   llvm::SmallVector<const Storage *> placeResults(const AllocationTrace &trace);
   /// Whether `outside` has what `trace` frees of before.
   bool hasOutside(const AllocationTrace &trace, const Outside &outside) const;
-  /// Frees a block of `bytes`. Where several are as large it is not known which
-  /// one, and no free of them is exact.
-  void freeOutside(int64_t bytes, const Outside &outside);
+  /// Which blocks the events of `trace` free that `outside` names.
+  llvm::SmallDenseMap<size_t, unsigned> findNamed(const AllocationTrace &trace,
+                                                  const Outside &outside) const;
+  /// Frees a block of `bytes`, that of number `id` if it is known. Else, where
+  /// several are as large, no free of them is exact.
+  void freeOutside(int64_t bytes, const Outside &outside,
+                   std::optional<unsigned> id);
   /// False, and nothing is written, where the trace does not fit the figure.
   bool write(const AllocationTrace &trace, int64_t most, bool isExact,
              const Outside &outside);

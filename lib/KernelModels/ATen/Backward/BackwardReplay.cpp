@@ -195,6 +195,19 @@ void BackwardReplay::free(Tensors tensors) {
     free(tensor);
 }
 
+void BackwardReplay::freeSaved(unsigned operand) {
+  int64_t bytes = rule.getSavedBytes(operand);
+  if (bytes > 0)
+    freed.push_back({getEvents().size(), operand});
+  freeOutside(bytes);
+}
+
+void BackwardReplay::freeKept(size_t index, int64_t bytes) {
+  if (bytes > 0)
+    freed.push_back({getEvents().size(), std::nullopt, index});
+  freeOutside(bytes);
+}
+
 void BackwardReplay::give(unsigned operand, MadeTensor tensor, bool isViewed) {
   given.push_back(tensor.block);
   rule.setNew(operand, tensor, isViewed, /*storageBytes=*/0, tensor.block);

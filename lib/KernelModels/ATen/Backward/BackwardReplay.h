@@ -73,6 +73,11 @@ public:
     free(llvm::ArrayRef<MadeTensor>(tensors));
   }
   void free(Tensors tensors);
+  /// What the node alone has of an operand goes before the node ends.
+  void freeSaved(unsigned operand);
+  /// The same of the block number `index` of those that the forward pass has
+  /// kept inside.
+  void freeKept(size_t index, int64_t bytes);
   /// `bytes` for a moment, which may be several blocks.
   void allocateTemporary(int64_t bytes) { lump(bytes); }
   /// One block of `bytes` for a moment.
@@ -94,7 +99,7 @@ public:
   /// Zeros for an operand, into which a kernel writes at the places of an
   /// index: half types by way of float32.
   void giveScattered(unsigned operand);
-  void finish() { rule.setTrace(*this); }
+  void finish() { rule.setTrace(*this, freed); }
 
 private:
   /// The last block of these bytes that is there and was not given.
@@ -102,6 +107,7 @@ private:
 
   BackwardRule &rule;
   llvm::SmallVector<Block, 2> given;
+  llvm::SmallVector<BackwardRule::Freed, 2> freed;
 };
 
 } // namespace koila::kernels
