@@ -124,7 +124,8 @@ public:
     /// The number of its event in the trace.
     size_t event;
     /// An operand or result; null for what the operation has kept inside, of
-    /// which it is block `number` of `count` in the order of allocations.
+    /// which it is block `number` of `count` in the order of allocations; 0: of
+    /// all that there are.
     mlir::Value value;
     size_t number = 0, count = 1;
   };
@@ -146,7 +147,9 @@ public:
   }
   /// The same of what the operation has kept inside.
   void freeKept(AllocationTrace &steps, int64_t bytes, size_t number,
-                size_t count) {
+                size_t count = 0) {
+    if (bytes == 0)
+      return;
     freed.push_back({steps.getEvents().size(), {}, number, count});
     steps.freeOutside(bytes);
   }
@@ -177,6 +180,7 @@ public:
     trace = AllocationTrace();
     trace.lump(bytes);
     peak = bytes;
+    freed.clear();
   }
   int64_t getPeak() const { return peak; }
 

@@ -302,8 +302,14 @@ void PeakMemoryAnalysis::Impl::letGo(ArrayRef<const Storage *> storages,
 
 void PeakMemoryAnalysis::Impl::release(Run::Record &record, Operation &op,
                                        Run &run) const {
+  // What an operation writes it has copied before, and saves first.
+  auto torchOp = dyn_cast<TorchOperatorInterface>(*record.op);
+  bool isFirst = torchOp && torchOp.isTied();
+  const Storage *kept = std::exchange(record.kept, nullptr);
+  if (kept && isFirst)
+    freeStorage(kept, op, run);
   letGo(std::exchange(record.saved, {}), op, run);
-  if (const Storage *kept = std::exchange(record.kept, nullptr))
+  if (kept && !isFirst)
     freeStorage(kept, op, run);
 }
 

@@ -384,10 +384,6 @@ EventLog::Outside PeakMemoryAnalysis::Impl::BackwardSimulation::listFreed(
     const Run::Record &record, const BackwardRule &rule,
     ArrayRef<std::optional<Gradient>> arrived) const {
   EventLog::Outside freed;
-  for (const BackwardRule::Freed &each : rule.getFreed())
-    freed.known.push_back(
-        {each.event, each.value ? impl.storage.lookup(each.value) : record.kept,
-         each.number, each.count});
   for (const std::optional<Gradient> &gradient : arrived)
     if (gradient && isLast(*gradient))
       if (const Storage *entry = bytes[tensors[gradient->tensor].bytes].entry)
@@ -397,6 +393,13 @@ EventLog::Outside PeakMemoryAnalysis::Impl::BackwardSimulation::listFreed(
   for (const Storage *entry : record.saved)
     if (run.savedBy.lookup(entry) == 1 && run.onlySaved.contains(entry))
       freed.saved.push_back(entry);
+  for (const BackwardRule::Freed &each : rule.getFreed())
+    if (each.value)
+      freed.known.push_back({each.event, impl.storage.lookup(each.value),
+                             each.number, each.count});
+    else if (keepers.lookup(record.kept) == 1)
+      // All iterations of a loop have one storage for what they keep.
+      freed.known.push_back({each.event, record.kept, each.number, each.count});
   return freed;
 }
 

@@ -16,7 +16,11 @@ namespace koila {
 class PeakMemoryAnalysis::Impl::BackwardSimulation {
 public:
   BackwardSimulation(const Impl &impl, mlir::Operation &root, Run &run)
-      : impl(impl), root(root), run(run) {}
+      : impl(impl), root(root), run(run) {
+    if (run.log)
+      for (const Run::Record &record : run.records)
+        ++keepers[record.kept];
+  }
 
   /// From the loss, with a gradient of ones unless `gradient` is given.
   void execute(mlir::Value loss, mlir::Value gradient);
@@ -116,6 +120,8 @@ private:
   Run &run;
   /// Of the gradient that the caller gives, of which a leaf may get a view.
   const Storage *given = nullptr;
+  /// For event lists: how many records have one storage for what they keep.
+  llvm::DenseMap<const Storage *, unsigned> keepers;
   /// What was live when the node began.
   __int128 before = 0;
   std::vector<Bytes> bytes;

@@ -161,11 +161,22 @@ bool EventLog::hasOutside(const AllocationTrace &trace,
     there.erase(found);
   }
   return llvm::all_of(outside.known, [&](const Outside::Known &known) {
-    Blocks own = blocks.lookup(known.entry);
-    return own.size() == known.count &&
-           known.event < trace.getEvents().size() &&
-           own[known.number].bytes == trace.getEvents()[known.event].bytes;
+    return known.count == 0 || blocks.lookup(known.entry).size() == known.count;
   });
+}
+
+llvm::SmallDenseMap<size_t, unsigned>
+EventLog::findKnown(const AllocationTrace &trace,
+                    const Outside &outside) const {
+  llvm::SmallDenseMap<size_t, unsigned> ids;
+  ArrayRef<AllocationTrace::Event> events = trace.getEvents();
+  for (const Outside::Known &known : outside.known) {
+    Blocks own = blocks.lookup(known.entry);
+    if (known.event < events.size() && known.number < own.size() &&
+        own[known.number].bytes == events[known.event].bytes)
+      ids.try_emplace(known.event, own[known.number].id);
+  }
+  return ids;
 }
 
 void EventLog::freeOutside(int64_t bytes, std::optional<unsigned> id,
@@ -175,13 +186,16 @@ void EventLog::freeOutside(int64_t bytes, std::optional<unsigned> id,
     for (const Storage *entry : entries)
       if (auto own = blocks.find(entry); own != blocks.end())
         for (Block &block : own->second)
-          if (id ? block.id == *id : block.bytes == bytes)
+          if (block.bytes == bytes && (!id || block.id == *id))
             found.emplace_back(entry, &block);
     return found;
   };
   auto found = collect(outside.arrived);
   if (found.empty())
     found = collect(outside.saved);
+  // One that was not known may have been it.
+  if (found.empty() && id)
+    return freeOutside(bytes, std::nullopt, outside);
   for (auto [entry, block] : found)
     block->isExact &= found.size() == 1;
   auto [entry, gone] = found.front();
@@ -208,11 +222,8 @@ bool EventLog::write(const AllocationTrace &trace, int64_t most, bool isExact,
     if (!result.isPlaced)
       blocks[result.entry].push_back(
           allocate(result.bytes, isExact && !result.isKept));
-  // By event, before one of them goes.
-  llvm::SmallDenseMap<size_t, unsigned> freed;
-  for (const Outside::Known &known : outside.known)
-    freed[known.event] = blocks.lookup(known.entry)[known.number].id;
   SmallVector<Block> made(trace.getNumBlocks());
+  llvm::SmallDenseMap<size_t, unsigned> ids = findKnown(trace, outside);
   for (auto [index, event] : llvm::enumerate(trace.getEvents()))
     switch (event.kind) {
     case Kind::Allocate: {
@@ -229,10 +240,10 @@ bool EventLog::write(const AllocationTrace &trace, int64_t most, bool isExact,
       lump(event.bytes);
       break;
     case Kind::FreeOutside: {
-      auto known = freed.find(index);
+      auto known = ids.find(index);
       freeOutside(event.bytes,
-                  known == freed.end() ? std::nullopt
-                                       : std::optional(known->second),
+                  known == ids.end() ? std::nullopt
+                                     : std::optional(known->second),
                   outside);
       break;
     }

@@ -47,7 +47,8 @@ public:
     /// Gradients that have arrived, which go first.
     llvm::SmallVector<const Storage *, 1> arrived;
     llvm::SmallVector<const Storage *, 4> saved;
-    /// Of some events of the trace: which block goes, of how many.
+    /// Of some events of the trace: whose block goes, and which one of `count`;
+    /// 0: of as many as there are.
     struct Known {
       size_t event;
       const Storage *entry;
@@ -109,6 +110,10 @@ private:
   llvm::SmallVector<const Storage *> placeResults(const AllocationTrace &trace);
   /// Whether `outside` has what `trace` frees of before.
   bool hasOutside(const AllocationTrace &trace, const Outside &outside) const;
+  /// The numbers of the blocks that events of `trace` free, where `outside`
+  /// says which they are.
+  llvm::SmallDenseMap<size_t, unsigned> findKnown(const AllocationTrace &trace,
+                                                  const Outside &outside) const;
   /// Frees the block `id`, or without it one of `bytes`. Where several are as
   /// large it is not known which one, and no free of them is exact.
   void freeOutside(int64_t bytes, std::optional<unsigned> id,

@@ -23,11 +23,17 @@ bool kernels::normalisesRows(const ConcreteTensor &input) {
   return !input.contiguous || !hasManyPixels(input);
 }
 
-int64_t kernels::getRowSumBytes(const ConcreteTensor &input, int64_t threads,
-                                bool hasWeight, bool isTraining) {
-  int64_t vectors =
-      2 * threads + (isHalf(input.elementType) ? 3 : !hasWeight + !isTraining);
-  return vectors * input.dims[1] * getSumBytes(input.elementType);
+void kernels::allocateRowSums(AllocationTrace &trace,
+                              const ConcreteTensor &input, int64_t threads,
+                              bool hasWeight, bool isTraining) {
+  int64_t vector = input.dims[1] * getSumBytes(input.elementType);
+  SmallVector<AllocationTrace::Block, 3> vectors;
+  int missing = isHalf(input.elementType) ? 3 : !hasWeight + !isTraining;
+  for (int made = 0; made < missing; ++made)
+    vectors.push_back(trace.allocate(vector));
+  trace.allocateTemporary(2 * threads * vector);
+  for (AllocationTrace::Block made : llvm::reverse(vectors))
+    trace.free(made);
 }
 
 namespace {
@@ -40,8 +46,9 @@ struct DenseBatchNorm {
   /// Of the sums of all threads; 0: there are none.
   int64_t threadSums = 0;
 
-  /// After the result. Source: batch_norm_cpu in native/Normalization.cpp.
-  void replay(AllocationTrace &trace) const {
+  /// After the result; gives what the statistics of a training were. Source:
+  /// batch_norm_cpu in native/Normalization.cpp.
+  std::array<AllocationTrace::Block, 2> replay(AllocationTrace &trace) const {
     AllocationTrace::Block mean, deviation;
     if (isTraining) {
       mean = trace.allocate(channels * statistic);
@@ -51,6 +58,7 @@ struct DenseBatchNorm {
     allocatePair(trace, scale, 0);
     trace.free(mean);
     trace.free(deviation);
+    return {mean, deviation};
   }
 
 private:
@@ -210,17 +218,41 @@ static void describeBatchNormBackward(WorkspaceRule &rule) {
   // The sum of the gradient.
   if (!areDense)
     return rule.setTransient(vector);
-  int64_t sums = 0;
+  AllocationTrace sums;
   if (normalisesRows(*input))
-    sums = getRowSumBytes(*input, rule.getTarget().threads,
-                          bool(op.getWeight()), op.getTrain());
+    allocateRowSums(sums, *input, rule.getTarget().threads,
+                    bool(op.getWeight()), op.getTrain());
   // The input's gradient is made a second time before the first one goes.
   rule.setTransient(
-      std::max(op.getOutputMask()[0] ? input->numBytes() : 0, sums));
+      std::max(op.getOutputMask()[0] ? input->numBytes() : 0, sums.getPeak()));
+}
+
+/// The repeated parameters, but for the bias, are those of batch_norm.
+static void saveInstanceNorm(SavedRule &rule, const ConcreteTensor &input,
+                             ArrayRef<AllocationTrace::Block> statistics) {
+  auto op = cast<InstanceNormOp>(rule.getOp());
+  // Blocks of what is kept are as large as others that are not.
+  if (op.getRunningMean())
+    rule.setTransient(rule.getTransient());
+  int64_t channels = input.dims[0] * input.dims[1];
+  DifferentiationFacts facts =
+      saveDifferentiated(rule, [&](Value value) -> int64_t {
+        if (value == op.getInput())
+          return getCopyBytes(input);
+        auto parameter = rule.tensor(value);
+        return parameter ? channels * getElementBytes(parameter->elementType)
+                         : 0;
+      });
+  if (!facts.savesInner)
+    return;
+  if (op.getRunningMean())
+    return keepStatistics(rule, input, channels, op.getWeight());
+  for (AllocationTrace::Block block : statistics)
+    rule.keep(block);
 }
 
 /// batch_norm of all channels of all samples, with repeated parameters.
-static void describeInstanceNorm(WorkspaceRule &rule) {
+static void describeInstanceNorm(WorkspaceRule &rule, SavedRule *saved) {
   auto op = cast<InstanceNormOp>(rule.getOp());
   auto input = rule.tensor(op.getInput());
   if (!input || input->dims.size() < 3)
@@ -246,9 +278,10 @@ static void describeInstanceNorm(WorkspaceRule &rule) {
   AllocationTrace::Block copy = allocateContiguous(trace, *input);
   trace.allocate(input->numBytes());
   int64_t statistic = getStatisticBytes(rule, *input, {op.getWeight()});
-  DenseBatchNorm{channels, statistic, getSumBytes(input->elementType),
-                 getNormSumBytes(*input, statistic), op.getUseInputStats()}
-      .replay(trace);
+  std::array<AllocationTrace::Block, 2> statistics =
+      DenseBatchNorm{channels, statistic, getSumBytes(input->elementType),
+                     getNormSumBytes(*input, statistic), op.getUseInputStats()}
+          .replay(trace);
   // Of the repeated statistics that it writes the means are copied back.
   if (op.getUseInputStats())
     for (Value statistics : {op.getRunningMean(), op.getRunningVar()})
@@ -261,35 +294,16 @@ static void describeInstanceNorm(WorkspaceRule &rule) {
   for (AllocationTrace::Block parameter : llvm::reverse(repeated))
     trace.free(parameter);
   rule.setTrace(std::move(trace), input->numBytes());
-}
-
-/// The repeated parameters, but for the bias, are those of batch_norm.
-static void saveInstanceNorm(SavedRule &rule) {
-  auto op = cast<InstanceNormOp>(rule.getOp());
-  auto input = rule.tensor(op.getInput());
-  if (!input || input->dims.size() < 3)
-    return rule.setInexact("the shape of the input is unknown");
-  // Blocks of what is kept are as large as others that are not.
-  if (op.getBias() || op.getRunningMean())
-    rule.setTransient(rule.getTransient());
-  int64_t channels = input->dims[0] * input->dims[1];
-  DifferentiationFacts facts =
-      saveDifferentiated(rule, [&](Value value) -> int64_t {
-        if (value == op.getInput())
-          return getCopyBytes(*input);
-        auto parameter = rule.tensor(value);
-        return parameter ? channels * getElementBytes(parameter->elementType)
-                         : 0;
-      });
-  if (facts.savesInner)
-    keepStatistics(rule, *input, channels, op.getWeight());
+  if (saved)
+    saveInstanceNorm(*saved, *input, statistics);
 }
 
 void kernels::addBatchNormModels(KernelLibrary &library) {
   library.add<BatchNormOp>(
       {describeBatchNorm, saveBatchNorm, rules::describeBatchNormBackward});
   library.add<BatchNormUpdateStatsOp>({.forward = describeBatchNormStats});
-  library.add<InstanceNormOp>({describeInstanceNorm, saveInstanceNorm,
+  library.add<InstanceNormOp>({forwardOf<describeInstanceNorm>,
+                               savedOf<describeInstanceNorm>,
                                rules::describeInstanceNormBackward});
   library.add<NativeBatchNormBackwardOp>(
       {.forward = describeBatchNormBackward});

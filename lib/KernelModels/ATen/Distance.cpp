@@ -63,55 +63,69 @@ static void describeCosine(WorkspaceRule &rule, SavedRule *saved,
     steps.record("clone", norm, norms.back());
     steps.free(norm);
   }
-  // The least norm is a 0-dim tensor, of float32 for half types (measured).
+  // The least norm is a 0-dim tensor, of float32 for half types (measured),
+  // which both norms cast.
   Type type = common.elementType;
-  steps.AllocationTrace::allocate(getElementBytes(
-      isHalf(type) ? Float32Type::get(type.getContext()) : type));
+  ConcreteTensor number =
+      getNumber(isHalf(type) ? Float32Type::get(type.getContext()) : type);
+  AllocationTrace::Block least =
+      steps.AllocationTrace::allocate(number.numBytes());
+  for (size_t norm = 0; norm < norms.size(); ++norm)
+    steps.allocateTemporary(getCastBytes(number, type));
   Term right = steps.compute("div.Tensor", {operands[1], norms[1]});
   Term left = steps.compute("div.Tensor", {operands[0], norms[0]});
   Term product = steps.compute("mul.Tensor", {left, right});
-  steps.finish(steps.sum(product, op.getDim()));
+  Term result = steps.sum(product, op.getDim());
+  steps.free({product, left, right});
+  steps.AllocationTrace::free(least);
+  steps.finish(result);
 }
 
 //===----------------------------------------------------------------------===//
 // cdist
 //===----------------------------------------------------------------------===//
 
-/// Tensor::expand(leading dims).contiguous(); the bytes of the copy.
-static int64_t copyExpanded(OpReplay &steps, const ConcreteTensor &tensor,
-                            ArrayRef<int64_t> leading) {
-  ConcreteTensor expanded = tensor;
-  expanded.dims.assign(leading.begin(), leading.end());
-  llvm::append_range(expanded.dims, ArrayRef(tensor.dims).take_back(2));
-  if (expanded.numElements() == tensor.numElements()) {
-    allocateContiguous(steps, tensor);
-    return getCopyBytes(tensor);
-  }
-  steps.allocate(expanded);
-  return expanded.numBytes();
+/// Tensor::expand(leading dims) of rows.
+static ConcreteTensor expandRows(ConcreteTensor tensor,
+                                 ArrayRef<int64_t> leading) {
+  SmallVector<int64_t> dims(leading);
+  llvm::append_range(dims, ArrayRef(tensor.dims).take_back(2));
+  tensor.dims = dims;
+  return tensor;
 }
 
-/// |x|^2 - 2xy + |y|^2 as a product of matrices with two more columns.
-static void addProduct(OpReplay &steps, ConcreteTensor lhs,
-                       ConcreteTensor rhs) {
-  auto addNorm = [&](const ConcreteTensor &tensor) {
-    ConcreteTensor squares = steps.allocate(tensor);
-    ConcreteTensor norm = steps.sum(squares, -1, /*keepdim=*/true);
+/// The same, made contiguous.
+static AllocationTrace::Block copyExpanded(OpReplay &steps,
+                                           const ConcreteTensor &tensor,
+                                           ArrayRef<int64_t> leading) {
+  ConcreteTensor expanded = expandRows(tensor, leading);
+  if (expanded.numElements() == tensor.numElements())
+    return allocateContiguous(steps, tensor);
+  return steps.allocate(expanded).block;
+}
+
+/// Both factors of |x|^2 - 2xy + |y|^2 as a product of matrices with two more
+/// columns: {-2x, norm, ones} and {y, ones, norm}, each of which goes from the
+/// last to the first. Source: _euclidean_dist.
+static SmallVector<MadeTensor, 2>
+makeFactors(OpReplay &steps, ConcreteTensor lhs, ConcreteTensor rhs) {
+  auto makeNorm = [&](const ConcreteTensor &tensor) {
+    MadeTensor squares = steps.allocate(tensor);
+    MadeTensor norm = steps.sum(squares, -1, /*keepdim=*/true);
     steps.free(squares);
-    steps.allocate(norm);
     return norm;
   };
-  auto widen = [&](ConcreteTensor tensor, const ConcreteTensor &norm) {
-    tensor.dims.back() += 2;
-    steps.allocate(tensor);
-    steps.free({norm, norm});
-  };
-  ConcreteTensor leftNorm = addNorm(lhs), rightNorm = addNorm(rhs);
-  ConcreteTensor scaled =
+  MadeTensor leftNorm = makeNorm(lhs), leftOnes = steps.allocate(leftNorm);
+  MadeTensor rightNorm = makeNorm(rhs), rightOnes = steps.allocate(rightNorm);
+  MadeTensor scaled =
       steps.compute(lhs, Result::Common, OpReplay::Number::Integer);
-  widen(lhs, leftNorm);
-  steps.free(scaled);
-  widen(rhs, rightNorm);
+  lhs.dims.back() += 2;
+  rhs.dims.back() += 2;
+  MadeTensor left = steps.allocate(lhs);
+  steps.free({leftOnes, leftNorm, scaled});
+  MadeTensor right = steps.allocate(rhs);
+  steps.free({rightNorm, rightOnes});
+  return {left, right};
 }
 
 /// Whether distances are those of a product. Source: cdist_impl.
@@ -136,17 +150,27 @@ static void describeCdist(WorkspaceRule &rule) {
   ArrayRef<int64_t> leading = ArrayRef(result->dims).drop_back(2);
   int64_t rightRows = rhs.dims.rbegin()[1];
   OpReplay steps(rule);
-  copyExpanded(steps, lhs, leading);
-  copyExpanded(steps, rhs, leading);
+  AllocationTrace::Block left = copyExpanded(steps, lhs, leading);
+  AllocationTrace::Block right = copyExpanded(steps, rhs, leading);
+  SmallVector<MadeTensor, 2> factors;
   if (isProductOfRows(*tensors, op.getComputeMode(), op.getP()) &&
       result->numElements() > 0 && lhs.dims.back() > 0) {
-    ConcreteTensor left = *result, right = *result;
-    left.dims.back() = right.dims.back() = lhs.dims.back();
-    right.dims.rbegin()[1] = rightRows;
-    addProduct(steps, left, right);
+    ConcreteTensor first = *result, second = *result;
+    first.dims.back() = second.dims.back() = lhs.dims.back();
+    second.dims.rbegin()[1] = rightRows;
+    factors = makeFactors(steps, first, second);
   }
   steps.allocate(*result);
+  for (const MadeTensor &factor : llvm::reverse(factors))
+    steps.free(factor);
+  for (AllocationTrace::Block copy : {right, left})
+    steps.AllocationTrace::free(copy);
   steps.finish(result->numBytes());
+  // The nodes that sum what was expanded are not told apart.
+  if (llvm::any_of(*tensors, [&](const ConcreteTensor &tensor) {
+        return expandRows(tensor, leading).dims != tensor.dims;
+      }))
+    rule.setTransient(rule.getTransient());
 }
 
 /// Of the rows that are read in the place of an operand; 0 if it has them.
@@ -218,24 +242,28 @@ static void describeProductsBackward(BackwardRule &rule, BackwardReplay &steps,
   int64_t width = operands[0].dims.back();
   ConcreteTensor first = lay(operands[0], rows, width);
   ConcreteTensor second = lay(operands[1], columns, width);
-  ConcreteTensor ratio = steps.compute({gradient, whole});
+  MadeTensor ratio = steps.compute({gradient, whole});
   steps.free(steps.compute(whole, OpReplay::Number::Integer, Result::Bool));
-  SmallVector<ConcreteTensor> held{ratio};
+  SmallVector<MadeTensor> held{ratio};
+  // What nobody asks for goes with what is returned.
+  MadeTensor unread;
   auto toFactor = [](const ConcreteTensor &tensor) {
     return blas::Factor{tensor.dims, *tensor.getStrides(), tensor.elementType};
   };
   auto run = [&](unsigned operand, const ConcreteTensor &own,
                  const ConcreteTensor &other, const ConcreteTensor &ratio) {
-    ConcreteTensor sum = steps.allocate(lay(own, own.dims.rbegin()[1], 1));
-    steps.allocateTemporary(getPartialBytes(rule, ratio, sum));
+    // The product is evaluated before what it is taken from.
+    held.push_back(steps.allocate(own));
+    MadeTensor sum = steps.allocate(lay(own, own.dims.rbegin()[1], 1));
+    steps.allocateBriefly(getPartialBytes(rule, ratio, sum));
     held.append({sum, steps.compute({own, sum})});
     steps.allocateTemporary(
-        own.numBytes() +
         blas::getMatmulCopies(rule, toFactor(ratio), toFactor(other)).bytes);
-    held.push_back(steps.allocate(own));
-    ConcreteTensor made = steps.allocate(own);
-    if (!steps.wants(operand))
-      return held.push_back(made);
+    MadeTensor made = steps.allocate(own);
+    if (!steps.wants(operand)) {
+      unread = made;
+      return;
+    }
     made.dims.assign(distances.dims.begin(), distances.dims.end() - 2);
     made.dims.append({own.dims.rbegin()[1], width});
     steps.give(operand, made, /*isViewed=*/pairs > 1);
@@ -245,6 +273,7 @@ static void describeProductsBackward(BackwardRule &rule, BackwardReplay &steps,
   run(0, first, second, ratio);
   run(1, second, first, transposeDims(ratio, -1, -2));
   steps.free(held);
+  steps.free(unread);
   steps.finish();
 }
 
@@ -279,16 +308,17 @@ static void describeCdistBackward(BackwardRule &rule) {
         operand == 0 ? *distances : transposeDims(*distances, -1, -2)};
     for (const ConcreteTensor &tensor : read)
       steps.contiguous(tensor);
-    SmallVector<int64_t> copied;
-    for (const ConcreteTensor &tensor : operands)
-      copied.push_back(copyExpanded(steps, tensor, leading));
+    SmallVector<AllocationTrace::Block> copied;
+    // Its own operand is the kernel's first one.
+    for (unsigned read : {operand, 1 - operand})
+      copied.push_back(copyExpanded(steps, operands[read], leading));
     ConcreteTensor made = operands[operand];
     made.dims.assign(leading.begin(), leading.end());
     llvm::append_range(made.dims,
                        ArrayRef(operands[operand].dims).take_back(2));
     steps.give(operand, steps.allocate(made), /*isViewed=*/true);
-    for (int64_t bytes : llvm::reverse(copied))
-      steps.free(bytes);
+    for (AllocationTrace::Block copy : llvm::reverse(copied))
+      steps.AllocationTrace::free(copy);
     for (const ConcreteTensor &tensor : read)
       steps.freeContiguous(tensor);
   }

@@ -85,14 +85,16 @@ static std::optional<Bags> getBags(WorkspaceRule &rule, OpT op,
   return rule.isExact() ? std::optional(bags) : std::nullopt;
 }
 
-/// make_offset2bag: ones at the offsets, less one, summed up.
-static void makePlaces(AllocationTrace &steps, const Bags &of) {
+/// make_offset2bag: ones at `offsets`, less one, summed up.
+static AllocationTrace::Block makePlaces(AllocationTrace &steps, const Bags &of,
+                                         int64_t offsets) {
   int64_t bytes = of.countIndices(of.indices + 1);
   AllocationTrace::Block marks = steps.allocate(bytes);
-  steps.allocateTemporary(of.countIndices(of.bags));
+  steps.allocateTemporary(of.countIndices(offsets));
   allocateInteger(steps, of.indexType);
-  steps.allocate(bytes);
+  AllocationTrace::Block places = steps.allocate(bytes);
   steps.free(marks);
+  return places;
 }
 
 static void describe(WorkspaceRule &rule, const Bags &of) {
@@ -100,7 +102,7 @@ static void describe(WorkspaceRule &rule, const Bags &of) {
   AllocationTrace steps;
   steps.allocate(of.getRowBytes());
   if (!of.isFast)
-    makePlaces(steps, of);
+    makePlaces(steps, of, of.bags);
   // make_bag_size: differences, and the last one.
   steps.allocate(of.countIndices(of.offsets));
   if (of.isTrained || of.mode != Bags::Sum) {
@@ -153,12 +155,14 @@ static void sortIndices(BackwardReplay &steps, const Bags &of,
   int64_t places = of.indices * kPlaceBytes;
   int64_t indices = of.countIndices(of.indices);
   int64_t weights = isWeighted ? of.indices * getElementBytes(of.type) : 0;
-  steps.AllocationTrace::allocate(indices);
-  steps.AllocationTrace::allocate(places);
-  steps.allocateTemporary(places);
-  steps.AllocationTrace::allocate(indices);
-  steps.AllocationTrace::allocate(weights);
-  steps.AllocationTrace::free(2 * indices + places + weights);
+  AllocationTrace &trace = steps;
+  AllocationTrace::Block sorted = trace.allocate(indices);
+  AllocationTrace::Block order = trace.allocate(places);
+  trace.allocateTemporary(places);
+  AllocationTrace::Block bags = trace.allocate(indices);
+  trace.allocateTemporary(weights);
+  for (AllocationTrace::Block block : {bags, sorted, order})
+    trace.free(block);
 }
 
 /// The maxima of bags that are not empty, and their gradients, column by
@@ -186,9 +190,9 @@ void indexing::describeBagBackward(BackwardRule &rule) {
     if (!of)
       return;
     BackwardReplay steps(rule);
-    int64_t places = of->isFast ? of->countIndices(of->indices + 1) : 0;
+    AllocationTrace::Block places;
     if (of->isFast)
-      makePlaces(steps, *of);
+      places = makePlaces(steps, *of, of->offsets);
     steps.contiguous(steps.getGradient());
     steps.giveContiguous(0);
     if (of->hasMaxima()) {

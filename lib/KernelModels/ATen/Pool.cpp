@@ -89,14 +89,18 @@ static void describeMaxPool1d(WorkspaceRule &rule) {
   rule.setTrace(std::move(trace), 0);
 }
 
-/// By way of two dims, which without a gradient it is not.
+/// By way of two dims, which without a gradient it is not. Then the result may
+/// have channels last, which its shape does not say: what follows from the
+/// strides is not known block by block.
 static void saveMaxPool1d(SavedRule &rule) {
   auto pooled = getPooled(rule);
   if (!pooled)
     return;
   saveDifferentiated(rule);
-  traceMaxima(rule, pooled->result,
-              getSuggestedCopyBytes(asImage(pooled->input)));
+  ConcreteTensor image = asImage(pooled->input);
+  traceMaxima(rule, pooled->result, getSuggestedCopyBytes(image));
+  if (!pooled->input.contiguous && suggestsChannelsLast(image))
+    rule.setTransient(rule.getTransient());
   rule.keep(getIndexBytes(pooled->result));
 }
 

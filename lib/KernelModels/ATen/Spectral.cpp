@@ -125,29 +125,28 @@ getSizes(const WorkspaceRule &rule, Fourier kind, ArrayRef<int64_t> dims,
 
 /// hfft: the conjugate is a tensor of its own.
 static void transformConjugate(WorkspaceRule &rule, AllocationTrace &trace,
-                               Signal signal, ArrayRef<int64_t> dims,
+                               const Signal &signal, ArrayRef<int64_t> dims,
                                int64_t extent) {
-  int64_t between = 0;
-  if (dims.size() > 1) {
-    signal = transformComplex(trace, signal, dims.drop_back());
-    between = signal.numBytes();
-  }
-  auto conjugate = spectral::clone(signal);
+  Transformed between{signal, {}};
+  if (dims.size() > 1)
+    between = transformComplex(trace, signal, dims.drop_back());
+  auto conjugate = spectral::clone(between);
   if (!conjugate)
     return rule.setInexact("the conjugate of a signal that overlaps");
-  trace.allocate(conjugate->numBytes());
+  AllocationTrace::Block block = trace.allocate(conjugate->numBytes());
   transformToReal(trace, *conjugate, dims.take_back(), extent);
-  trace.free(conjugate->numBytes() + between);
+  trace.free(block);
+  trace.free(between.block);
 }
 
 /// ihfft of several dims: the last one, whose conjugate is transformed.
 static void transformInverseHalf(AllocationTrace &trace, const Signal &signal,
                                  ArrayRef<int64_t> dims) {
-  Signal half = transformReal(trace, signal, dims.take_back(),
-                              /*onesided=*/true);
-  trace.allocateTemporary(half.numBytes());
+  Transformed half = transformReal(trace, signal, dims.take_back(),
+                                   /*onesided=*/true);
+  trace.lump(half.numBytes());
   transformComplex(trace, half, dims.drop_back());
-  trace.free(half.numBytes());
+  trace.free(half.block);
 }
 
 static void transform(WorkspaceRule &rule, AllocationTrace &trace,
@@ -189,6 +188,7 @@ namespace {
 /// filled up.
 struct Held {
   int64_t transient = 0, filled = 0;
+  AllocationTrace trace;
   /// Whether it may be the signal itself that is transformed.
   bool isSignal = false;
 };
@@ -198,21 +198,19 @@ static Held holdTransform(WorkspaceRule &rule, Signal signal, Type type,
                           ArrayRef<int64_t> dims, ArrayRef<int64_t> sizes,
                           ArrayRef<int64_t> after) {
   bool isOne = rule.getOp()->hasAttrOfType<IntegerAttr>("dim");
-  AllocationTrace trace;
-  int64_t converted = getCastBytes(signal, type);
   Held held;
-  if (converted > 0) {
+  AllocationTrace &trace = held.trace;
+  AllocationTrace::Block converted, filled;
+  if (int64_t bytes = getCastBytes(signal, type)) {
     signal = spectral::convert(signal, type);
-    trace.allocate(converted);
+    converted = trace.allocate(bytes);
   }
   if (spectral::resize(signal, dims, sizes)) {
     held.filled = signal.numBytes();
-    trace.allocate(held.filled);
+    filled = trace.allocate(held.filled);
     // In one dim what was converted goes then.
-    if (isOne) {
-      trace.free(converted);
-      converted = 0;
-    }
+    if (isOne)
+      trace.free(std::exchange(converted, {}));
   }
   for (auto [extent, stride] : llvm::zip_equal(signal.dims, *signal.strides))
     if (extent > 1 && stride == 0) {
@@ -220,7 +218,8 @@ static Held holdTransform(WorkspaceRule &rule, Signal signal, Type type,
       return held;
     }
   transform(rule, trace, signal, dims, after);
-  trace.free(converted + held.filled);
+  trace.free(filled);
+  trace.free(converted);
   held.isSignal = held.filled == 0;
   held.transient = trace.getTransient();
   return held;
@@ -260,6 +259,7 @@ static std::optional<Held> holdTransform(WorkspaceRule &rule) {
       rule.setBound("whether the computed size of a spectrum is even, nobody "
                     "knows; the larger one counts");
     if (most) {
+      held.trace = AllocationTrace();
       held.transient = std::max(held.transient, most->transient);
       held.filled = std::max(held.filled, most->filled);
       held.isSignal |= most->isSignal;
@@ -272,7 +272,14 @@ static std::optional<Held> holdTransform(WorkspaceRule &rule) {
 void rules::describeSpectralWorkspace(WorkspaceRule &rule) {
   Operation *op = rule.getOp();
   if (!isa<FftFftfreqOp, FftRfftfreqOp>(op)) {
-    if (auto held = holdTransform(rule))
+    auto held = holdTransform(rule);
+    auto result = rule.tensor(op->getResult(0));
+    if (!held)
+      return;
+    // Of two conjectures the larger one is no list.
+    if (held->trace.getLeft() == result->numBytes())
+      rule.setTrace(std::move(held->trace), result->numBytes());
+    else
       rule.setTransient(held->transient);
     return;
   }

@@ -316,29 +316,33 @@ static void describeStftGradient(BackwardRule &rule) {
   if (!spectra.strides)
     return koila::detail::describeUnknownBackward(rule);
   int64_t last = spectra.dims.size() - 1;
-  transformComplex(steps, spectra, {last});
+  AllocationTrace::Block arrived =
+      transformComplex(steps, spectra, {last}).block;
   trace.free(block);
   trace.freeOutside(rule.getReleasableBytes());
   // The first node saves the signal where its frames are a view of it.
   if (!hasWindow)
-    trace.freeOutside(rule.getSavedBytes(0));
-  int64_t arrived = whole;
+    steps.freeSaved(0);
   if (hasWindow) {
-    int64_t filled = width < points ? points * real : 0;
+    bool isFilled = width < points;
     // The frames times the window, which the transform kept, and the gradient
-    // times the window.
-    trace.free(elements * real);
-    trace.allocate(elements * real);
-    trace.free(whole + filled + rule.getSavedBytes(1));
-    arrived = elements * real;
+    // times the window, which was kept before if it was filled up.
+    steps.freeKept(isFilled ? 1 : 0, elements * real);
+    AllocationTrace::Block product = trace.allocate(elements * real);
+    trace.free(std::exchange(arrived, product));
+    if (isFilled)
+      steps.freeKept(0, points * real);
+    else
+      steps.freeSaved(1);
   }
   // Places of the signal, and those of all frames.
   constexpr int64_t kIndexBytes = 8;
   steps.give(0, steps.allocate(*signal), /*isViewed=*/true);
   if (hop < points) {
-    trace.allocate(signal->numElements() * kIndexBytes);
+    AllocationTrace::Block places =
+        trace.allocate(signal->numElements() * kIndexBytes);
     trace.allocateTemporary(elements * kIndexBytes);
-    trace.free(signal->numElements() * kIndexBytes);
+    trace.free(places);
   }
   trace.free(arrived);
   steps.finish();
@@ -359,21 +363,27 @@ static void describeIstftGradient(BackwardRule &rule) {
     return koila::detail::describeUnknownBackward(rule);
   BackwardReplay steps(rule);
   AllocationTrace &trace = steps;
-  int64_t kept = s->samples * s->getKept() * s->size;
-  int64_t total = s->samples * s->total * s->size;
-  trace.allocate(kept);
-  trace.free(rule.getReleasableBytes() + s->total * s->size);
-  trace.allocate(total);
-  trace.free(kept);
-  trace.allocate(s->getFrameBytes());
-  trace.free(total +
-             (isWhole(op, *s) ? rule.getSavedBytes(1) : s->points * s->size));
+  bool ownsWindow = !isWhole(op, *s);
+  AllocationTrace::Block quotient =
+      trace.allocate(s->samples * s->getKept() * s->size);
+  trace.freeOutside(rule.getReleasableBytes());
+  // The squares are kept after the window.
+  steps.freeKept(ownsWindow ? 1 : 0, s->total * s->size);
+  AllocationTrace::Block total =
+      trace.allocate(s->samples * s->total * s->size);
+  trace.free(quotient);
+  AllocationTrace::Block frames = trace.allocate(s->getFrameBytes());
+  trace.free(total);
+  if (ownsWindow)
+    steps.freeKept(0, s->points * s->size);
+  else
+    steps.freeSaved(1);
   ConcreteTensor spectra = *self;
   std::swap(spectra.dims.rbegin()[0], spectra.dims.rbegin()[1]);
   MadeTensor made = steps.allocate(spectra);
   if (s->points / 2 + 1 < s->points)
     allocateInteger(trace, spectra.elementType);
-  trace.free(s->getFrameBytes());
+  trace.free(frames);
   // As pairs of real numbers they are read in rows: view_as_complex takes no
   // others. Source: view_as_real in derivatives.yaml.
   ConcreteTensor turned = transposeDims(made, -1, -2);

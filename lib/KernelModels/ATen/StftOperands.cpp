@@ -8,6 +8,7 @@
 using namespace mlir;
 using namespace koila;
 using spectral::Signal;
+using spectral::Transformed;
 
 std::optional<Signal> spectral::getSignal(const WorkspaceRule &rule,
                                           Value value) {
@@ -138,9 +139,9 @@ static bool isOneDim(const Signal &signal, ArrayRef<int64_t> order) {
 /// The other dims are those of a batch, which must be one: where they are not,
 /// the signal is copied. Sorted as there, whose order is not stable.
 /// Source: _exec_fft.
-static Signal execute(AllocationTrace &trace, const Signal &signal,
-                      ArrayRef<int64_t> dims, ArrayRef<int64_t> extents,
-                      Type type) {
+static Transformed execute(AllocationTrace &trace, const Signal &signal,
+                           ArrayRef<int64_t> dims, ArrayRef<int64_t> extents,
+                           Type type) {
   auto order = llvm::to_vector(llvm::seq<int64_t>(0, signal.dims.size()));
   auto *end = std::partition(order.begin(), order.end(), [&](int64_t dim) {
     return !llvm::is_contained(dims, dim);
@@ -156,9 +157,9 @@ static Signal execute(AllocationTrace &trace, const Signal &signal,
   bool copies = isExpanded || !isOneDim(signal, batch);
   llvm::copy(dims, end);
   Signal result = spectral::makeDense(extents, type, order);
-  trace.allocate(result.numBytes());
+  AllocationTrace::Block block = trace.allocate(result.numBytes());
   trace.allocateTemporary(copies ? signal.numBytes() : 0);
-  return result;
+  return {std::move(result), block};
 }
 
 /// Source: _sort_dims.
@@ -172,31 +173,31 @@ static SmallVector<int64_t> sortDims(const Signal &signal,
   return sorted;
 }
 
-Signal spectral::transformComplex(AllocationTrace &trace, const Signal &signal,
-                                  ArrayRef<int64_t> dims) {
+Transformed spectral::transformComplex(AllocationTrace &trace,
+                                       const Signal &signal,
+                                       ArrayRef<int64_t> dims) {
   return execute(trace, signal, sortDims(signal, dims, /*keepLast=*/false),
                  signal.dims, signal.elementType);
 }
 
-Signal spectral::transformToReal(AllocationTrace &trace, const Signal &signal,
-                                 ArrayRef<int64_t> dims, int64_t extent) {
+Transformed spectral::transformToReal(AllocationTrace &trace,
+                                      const Signal &signal,
+                                      ArrayRef<int64_t> dims, int64_t extent) {
   // All dims but the last are transformed first.
-  Signal input = signal;
-  int64_t between = 0;
-  if (dims.size() > 1) {
+  Transformed input{signal, {}};
+  if (dims.size() > 1)
     input = transformComplex(trace, signal, dims.drop_back());
-    between = input.numBytes();
-  }
   SmallVector<int64_t> extents(input.dims);
   extents[dims.back()] = extent;
-  Signal result = execute(trace, input, dims.take_back(), extents,
-                          getRealType(signal.elementType));
-  trace.free(between);
+  Transformed result = execute(trace, input, dims.take_back(), extents,
+                               getRealType(signal.elementType));
+  trace.free(input.block);
   return result;
 }
 
-Signal spectral::transformReal(AllocationTrace &trace, const Signal &signal,
-                               ArrayRef<int64_t> dims, bool onesided) {
+Transformed spectral::transformReal(AllocationTrace &trace,
+                                    const Signal &signal,
+                                    ArrayRef<int64_t> dims, bool onesided) {
   SmallVector<int64_t> extents(signal.dims);
   if (onesided)
     extents[dims.back()] = extents[dims.back()] / 2 + 1;

@@ -45,15 +45,20 @@ bool resize(Signal &signal, llvm::ArrayRef<int64_t> dims,
 /// The float type of real or complex numbers; float32 for integers.
 mlir::Type getRealType(mlir::Type type);
 
+/// A signal that a transform has made, and its block.
+struct Transformed : Signal {
+  AllocationTrace::Block block;
+};
+
 // Transforms of at least one dim. The results are left in `trace`.
 
-Signal transformComplex(AllocationTrace &trace, const Signal &signal,
-                        llvm::ArrayRef<int64_t> dims);
+Transformed transformComplex(AllocationTrace &trace, const Signal &signal,
+                             llvm::ArrayRef<int64_t> dims);
 /// The last of `dims` has `extent` elements after it.
-Signal transformToReal(AllocationTrace &trace, const Signal &signal,
-                       llvm::ArrayRef<int64_t> dims, int64_t extent);
-Signal transformReal(AllocationTrace &trace, const Signal &signal,
-                     llvm::ArrayRef<int64_t> dims, bool onesided);
+Transformed transformToReal(AllocationTrace &trace, const Signal &signal,
+                            llvm::ArrayRef<int64_t> dims, int64_t extent);
+Transformed transformReal(AllocationTrace &trace, const Signal &signal,
+                          llvm::ArrayRef<int64_t> dims, bool onesided);
 
 } // namespace koila::spectral
 

@@ -13,10 +13,16 @@ static void reshape(WorkspaceRule &rule) {
   rules::describeReshapeWorkspace(rule, rule.getOp()->getOperand(0));
 }
 
-/// A number as a tensor, through one of 64 bits.
+/// A number as a tensor, through one of 64 bits, which goes when it is there.
 static void wrapNumber(WorkspaceRule &rule) {
-  if (cast<NumToTensorOp>(rule.getOp()).getWraps())
-    rule.setTransient(sizeof(int64_t));
+  auto result = rule.tensor(rule.getOp()->getResult(0));
+  if (!result || !cast<NumToTensorOp>(rule.getOp()).getWraps())
+    return;
+  AllocationTrace trace;
+  AllocationTrace::Block wrapped = trace.allocate(sizeof(int64_t));
+  trace.allocate(result->numBytes());
+  trace.free(wrapped);
+  rule.setTrace(std::move(trace));
 }
 
 void kernels::addViewModels(KernelLibrary &library) {

@@ -73,6 +73,13 @@ public:
     free(llvm::ArrayRef<MadeTensor>(tensors));
   }
   void free(Tensors tensors);
+  /// What the node alone has of an operand goes before the node ends.
+  void freeSaved(unsigned operand) { rule.freeSaved(*this, operand); }
+  /// The same of the block number `index` of those that the forward pass has
+  /// kept inside.
+  void freeKept(size_t index, int64_t bytes) {
+    rule.freeKept(*this, bytes, index);
+  }
   /// `bytes` for a moment, which may be several blocks.
   void allocateTemporary(int64_t bytes) { lump(bytes); }
   /// One block of `bytes` for a moment.

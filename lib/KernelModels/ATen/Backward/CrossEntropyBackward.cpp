@@ -100,7 +100,7 @@ static MadeTensor choose(Call &of, llvm::function_ref<void()> freeArrived) {
   if (rank == 3 || rank > 4)
     of.steps.freeOutside(getCopyBytes(of.target));
   for (unsigned operand : {1u, 2u})
-    of.steps.freeOutside(of.rule.getSavedBytes(operand));
+    of.steps.freeSaved(operand);
   of.steps.freeOutside(getElementBytes(of.self.elementType));
   return chosen;
 }
@@ -168,16 +168,21 @@ static void describeProbabilities(Call &of, bool isSmooth) {
   ConcreteTensor gradient = negated;
   gradient = of.reduction == 0 ? of.spreadClasses(gradient)
                                : expandTo(gradient, of.self.dims);
-  auto multiply = [&](const ConcreteTensor &factor, int64_t saved) {
+  auto multiply = [&](const ConcreteTensor &factor) {
     MadeTensor product = steps.compute({gradient, factor});
     steps.free(held);
-    steps.freeOutside(saved);
     gradient = held = product;
   };
-  if (of.weight)
-    multiply(of.spreadWeight(), of.rule.getSavedBytes(2));
-  multiply(of.target, isSmooth ? countBytes(of.target, of.self.elementType)
-                               : of.rule.getSavedBytes(1));
+  if (of.weight) {
+    multiply(of.spreadWeight());
+    steps.freeSaved(2);
+  }
+  multiply(of.target);
+  // Smooth targets are kept after the logarithms.
+  if (isSmooth)
+    steps.freeKept(1, countBytes(of.target, of.self.elementType));
+  else
+    steps.freeSaved(1);
   of.finish(gradient);
 }
 

@@ -42,7 +42,7 @@ public:
       : rule(rule), steps(rule), of(of), savers(countSavers()),
         addsEarly(addsEarly) {}
 
-  void run(AutogradReplay::Terms results);
+  void run(AutogradReplay::Terms made);
   /// Whether there was more after a gradient of a weight was complete.
   bool risesLate() const { return before && steps.getPeak() > *before; }
   void finish();
@@ -91,6 +91,8 @@ private:
   void fit(Gradient &gradient, const ConcreteTensor &wanted);
   void sumTo(Gradient &gradient, const ConcreteTensor &wanted);
   void deliver(size_t storage, const Gradient &gradient);
+  /// What is kept of `storage` goes.
+  void release(size_t storage);
   void runNode(const Node &next);
   unsigned getOperandNumber(Value operand) const;
   /// The operands that records which have not run have saved.
@@ -107,6 +109,8 @@ private:
   /// Those of this node that were added to others.
   SmallVector<Gradient, 2> added;
   std::vector<Buffer> buffers;
+  /// The storages of the results.
+  SmallVector<size_t, 1> results;
   /// By storage.
   llvm::MapVector<size_t, Gradient> waiting;
   bool addsEarly;
@@ -141,7 +145,7 @@ static void runDiv(Engine &of) {
     MadeTensor again = of.steps.compute({quotient, of.getOperand(1)});
     MadeTensor negated = of.steps.compute(of.getGradient());
     of.give(1, of.steps.compute({negated, again}));
-    of.steps.free({negated, quotient, again});
+    of.steps.free({quotient, again, negated});
   }
   if (of.wants(0))
     of.give(0, of.steps.compute({of.getGradient(), of.getOperand(1)}));
@@ -414,6 +418,24 @@ SmallVector<unsigned> Engine::listSaved() const {
   return numbers;
 }
 
+void Engine::release(size_t storage) {
+  const AutogradReplay::Storage &entry = of.getStorage(storage);
+  if (entry.operand) {
+    unsigned operand = getOperandNumber(entry.operand);
+    if (operand < rule.getOp()->getNumOperands())
+      rule.freeSaved(steps, operand, listSaved());
+    return;
+  }
+  if (llvm::is_contained(results, storage))
+    return steps.freeOutside(entry.bytes);
+  // Storages that are made inside have their numbers in the order of blocks.
+  size_t kept = 0;
+  for (size_t other = 0; other < storage; ++other)
+    kept += of.getStorage(other).isSaved && !of.getStorage(other).operand &&
+            !llvm::is_contained(results, other);
+  steps.freeKept(kept, entry.bytes);
+}
+
 void Engine::runNode(const Node &next) {
   auto found = waiting.find(next.result.storage);
   if (found == waiting.end()) {
@@ -438,16 +460,9 @@ void Engine::runNode(const Node &next) {
   for (auto &[operand, gradient] : given)
     fit(gradient, next.operands[operand]);
   drop(arrived);
-  for (size_t storage : next.saved) {
-    const AutogradReplay::Storage &entry = of.getStorage(storage);
-    if (--savers[storage] > 0)
-      continue;
-    if (!entry.operand) {
-      steps.freeOutside(entry.bytes);
-      continue;
-    }
-    rule.freeSaved(steps, getOperandNumber(entry.operand), listSaved());
-  }
+  for (size_t storage : next.saved)
+    if (--savers[storage] == 0)
+      release(storage);
   for (auto &[operand, gradient] : given)
     deliver(next.operands[operand].storage, gradient);
   for (const Gradient &gradient : std::exchange(added, {}))
@@ -523,8 +538,9 @@ void Engine::finish() {
   steps.finish();
 }
 
-void Engine::run(AutogradReplay::Terms results) {
-  for (auto [index, result] : llvm::enumerate(results)) {
+void Engine::run(AutogradReplay::Terms made) {
+  for (auto [index, result] : llvm::enumerate(made)) {
+    results.push_back(result.storage);
     const ConcreteTensor *gradient = rule.getGradient(index);
     if (!gradient)
       continue;

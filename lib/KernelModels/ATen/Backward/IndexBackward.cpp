@@ -416,15 +416,16 @@ static void takeDiagonal(BackwardRule &rule, BackwardReplay &steps) {
 static void describeBlocks(BackwardRule &rule, BackwardReplay &steps) {
   ConcreteTensor self = steps.read(0);
   const ConcreteTensor &gradient = steps.getGradient();
-  int64_t first = gradient.numBytes();
-  if (self.numBytes() > first)
-    steps.allocateTemporary(first + getCopyBytes(gradient) + self.numBytes());
-  int64_t kept = std::max(first, self.numBytes());
-  steps.AllocationTrace::allocate(kept);
-  steps.allocateTemporary(getCopyBytes(gradient) + getBlockBytes(gradient));
+  AllocationTrace &trace = steps;
+  int64_t kept = std::max(gradient.numBytes(), self.numBytes());
+  AllocationTrace::Block result = trace.allocate(gradient.numBytes());
+  AllocationTrace::Block rows = allocateContiguous(trace, gradient);
+  if (kept > gradient.numBytes())
+    trace.free(std::exchange(result, trace.allocate(kept)));
+  trace.free(rows);
   self.contiguous = true;
   self.strides.reset();
-  rule.setNew(0, self, /*isViewed=*/false, kept);
+  rule.setNew(0, self, /*isViewed=*/false, kept, result);
 }
 
 static void describeEmbedding(BackwardRule &, BackwardReplay &steps) {

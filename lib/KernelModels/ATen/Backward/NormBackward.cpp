@@ -42,7 +42,6 @@ static void describeBatchNorm(BackwardRule &rule, BackwardReplay &steps) {
   // deviations are computed first (measured, as what the kernel holds).
   bool isDense = (input.contiguous && gradient.contiguous) ||
                  (isChannelsLast(input) && isChannelsLast(gradient));
-  bool isRow = kernels::normalisesRows(input);
   if (isHalf(input.elementType) && !isDense)
     return koila::detail::describeUnknownBackward(rule);
   if (!isDense) {
@@ -50,8 +49,10 @@ static void describeBatchNorm(BackwardRule &rule, BackwardReplay &steps) {
       rule.setInexact("the statistics' gradient of a batch that is not dense");
     if (steps.wants(0))
       steps.give(0, first);
-    return steps.allocateTemporary(input.dims[1] *
-                                   getElementBytes(input.elementType));
+    // The sum of the gradient, which over all elements may be one of parts.
+    int64_t sum = input.dims[1] * getElementBytes(input.elementType);
+    return input.dims[1] == 1 ? steps.allocateTemporary(sum)
+                              : steps.allocateBriefly(sum);
   }
   // The kernel's own takes the place of the first.
   if (steps.wants(0)) {
@@ -59,16 +60,10 @@ static void describeBatchNorm(BackwardRule &rule, BackwardReplay &steps) {
     steps.free(first);
     steps.give(0, second);
   }
-  // Whichever of the parameters are trained (measured on 1 to 3 threads). The
-  // sums are one block, if they are all that there is.
-  if (!isRow)
-    return;
-  int64_t sums =
-      kernels::getRowSumBytes(input, rule.getTarget().threads,
-                              bool(norm.getWeight()), norm.getTraining());
-  bool isOneBlock =
-      norm.getWeight() && norm.getTraining() && !isHalf(input.elementType);
-  isOneBlock ? steps.allocateBriefly(sums) : steps.allocateTemporary(sums);
+  // Whichever of the parameters are trained (measured on 1 to 3 threads).
+  if (kernels::normalisesRows(input))
+    kernels::allocateRowSums(steps, input, rule.getTarget().threads,
+                             bool(norm.getWeight()), norm.getTraining());
 }
 
 /// Rows of the input and of the gradient; sums of each thread for the
@@ -146,6 +141,25 @@ static void describeSoftmax(BackwardRule &rule, BackwardReplay &steps) {
   steps.freeContiguous(*result);
 }
 
+/// What the node of batch_norm has goes before those of the repetitions run:
+/// the gradient, the input or its copy, the weight, and both statistics. The
+/// copy is made after the weight is repeated. Given statistics are no list.
+static void releaseInstanceNorm(BackwardRule &rule, BackwardReplay &steps,
+                                const ConcreteTensor &channels) {
+  auto norm = cast<InstanceNormOp>(rule.getOp());
+  if (norm.getRunningMean())
+    return;
+  int64_t copied = getCopyBytes(steps.read(0));
+  size_t copy = norm.getWeight() ? 1 : 0, mean = copy + (copied > 0 ? 1 : 0);
+  steps.freeOutside(rule.getReleasableBytes());
+  steps.freeSaved(0);
+  steps.freeKept(copy, copied);
+  if (norm.getWeight())
+    steps.freeKept(0, channels.numBytes());
+  for (size_t kept : {mean, mean + 1})
+    steps.freeKept(kept, channels.numBytes());
+}
+
 /// That of batch_norm over the channels of all samples; the gradients of
 /// repeated parameters are summed.
 static void describeInstanceNorm(BackwardRule &rule, BackwardReplay &steps) {
@@ -162,21 +176,33 @@ static void describeInstanceNorm(BackwardRule &rule, BackwardReplay &steps) {
   if (kernels::normalisesRows(all))
     return koila::detail::describeUnknownBackward(rule);
   ConcreteTensor channels{{all.dims[1]}, input.elementType};
+  MadeTensor first;
   if (steps.wants(0))
-    steps.give(0, steps.allocate(input), /*isViewed=*/true);
+    first = steps.allocate(input);
   SmallVector<unsigned, 2> trained;
   for (Value parameter : {norm.getWeight(), norm.getBias()})
     for (OpOperand &operand : norm->getOpOperands())
       if (parameter && operand.get() == parameter &&
           steps.wants(operand.getOperandNumber()))
         trained.push_back(operand.getOperandNumber());
+  SmallVector<MadeTensor, 2> repeated;
   for (size_t count = trained.size(); count > 0; --count)
-    steps.allocate(channels);
-  if (steps.wants(0))
-    steps.allocateTemporary(input.numBytes());
-  for (unsigned operand : llvm::reverse(trained)) {
+    repeated.push_back(steps.allocate(channels));
+  if (steps.wants(0)) {
+    MadeTensor second = steps.allocate(input);
+    steps.free(first);
+    steps.give(0, second, /*isViewed=*/true);
+  }
+  releaseInstanceNorm(rule, steps, channels);
+  for (auto [operand, gradient] :
+       llvm::zip(llvm::reverse(trained), llvm::reverse(repeated))) {
+    // What was repeated once is not summed.
+    if (input.dims.front() == 1) {
+      steps.give(operand, gradient);
+      continue;
+    }
     steps.giveContiguous(operand);
-    steps.free(channels);
+    steps.free(gradient);
   }
 }
 

@@ -41,16 +41,21 @@ static std::optional<ConcreteTensor> fillCopied(BackwardReplay &steps,
     return std::nullopt;
   if (reads == Reads::Operand)
     isRead = isOwn;
-  int64_t copies = isRead ? getChannelsLastCopyBytes(gradient)
-                          : getCopyBytes(gradient) + getBlockBytes(gradient);
-  if (isOwn != isRead) {
-    copies += self.numBytes();
-    if (reads == Reads::Places)
-      copies += countBytes(gradient,
-                           IntegerType::get(self.elementType.getContext(), 64));
-  }
+  // The gradient, the places, then the result, which of images comes first.
+  int64_t places = 0, result = isOwn != isRead ? self.numBytes() : 0;
+  if (isOwn != isRead && reads == Reads::Places)
+    places = countBytes(gradient,
+                        IntegerType::get(self.elementType.getContext(), 64));
+  SmallVector<int64_t, 3> sizes{isRead ? getChannelsLastCopyBytes(gradient)
+                                       : getCopyBytes(gradient),
+                                places};
+  sizes.insert(isRead ? sizes.begin() : sizes.end(), result);
   MadeTensor made = steps.allocate(self);
-  steps.allocateTemporary(copies);
+  SmallVector<AllocationTrace::Block, 3> copies;
+  for (int64_t bytes : sizes)
+    copies.push_back(steps.AllocationTrace::allocate(bytes));
+  for (AllocationTrace::Block copy : llvm::reverse(copies))
+    steps.AllocationTrace::free(copy);
   return isOwn ? toChannelsLast(made) : made;
 }
 

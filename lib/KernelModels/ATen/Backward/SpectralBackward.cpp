@@ -28,10 +28,10 @@ public:
 private:
   /// Of what was transformed, the size in each dim; none if it is not known.
   std::optional<SmallVector<int64_t>> getExtents(Fourier kind) const;
-  Signal runFull(const SmallVector<int64_t> &extents, bool isHalf);
-  Signal runHalf();
-  void giveResized(Signal made, int64_t saved);
-  void giveUncut(const Signal &made, Type type);
+  Transformed runFull(const SmallVector<int64_t> &extents, bool isHalf);
+  Transformed runHalf();
+  void giveResized(const Transformed &made, int64_t saved);
+  void giveUncut(const Transformed &made, Type type);
 
   BackwardRule &rule;
   BackwardReplay steps;
@@ -57,8 +57,8 @@ SpectralBackward::getExtents(Fourier kind) const {
 }
 
 /// All frequencies, the other half of which are zeros, transformed back.
-Signal SpectralBackward::runFull(const SmallVector<int64_t> &extents,
-                                 bool isHalf) {
+Transformed SpectralBackward::runFull(const SmallVector<int64_t> &extents,
+                                      bool isHalf) {
   Signal full = gradient;
   bool isFilled = isHalf && extents[dims.back()] > gradient.dims[dims.back()];
   if (isFilled)
@@ -66,15 +66,15 @@ Signal SpectralBackward::runFull(const SmallVector<int64_t> &extents,
   AllocationTrace::Block block;
   if (isFilled)
     block = steps.AllocationTrace::allocate(full.numBytes());
-  Signal made = transformComplex(steps, full, dims);
+  Transformed made = transformComplex(steps, full, dims);
   steps.AllocationTrace::free(block);
   return made;
 }
 
 /// Half a spectrum, of which all but the first, and the last of an even size,
 /// are doubled.
-Signal SpectralBackward::runHalf() {
-  Signal made = transformReal(steps, gradient, dims, /*onesided=*/true);
+Transformed SpectralBackward::runHalf() {
+  Transformed made = transformReal(steps, gradient, dims, /*onesided=*/true);
   if (gradient.dims[dims.back()] > made.dims[dims.back()])
     allocateInteger(steps, made.elementType);
   return made;
@@ -83,7 +83,7 @@ Signal SpectralBackward::runHalf() {
 /// What is left of it: a part, where it had been filled up, and zeros around it
 /// where it had been cut. By then the first node has given up what arrived and
 /// `saved` bytes.
-void SpectralBackward::giveResized(Signal made, int64_t saved) {
+void SpectralBackward::giveResized(const Transformed &made, int64_t saved) {
   Signal whole = made;
   bool isReal = !isa<ComplexType>(self.elementType);
   auto strides = made.getStrides();
@@ -94,7 +94,8 @@ void SpectralBackward::giveResized(Signal made, int64_t saved) {
     whole = withStrides(whole, strides);
   }
   if (whole.dims == self.dims)
-    return rule.setNew(0, whole, /*isViewed=*/isReal, made.numBytes());
+    return rule.setNew(0, whole, /*isViewed=*/isReal, made.numBytes(),
+                       made.block);
   steps.freeOutside(releasable);
   steps.freeOutside(saved);
   bool isFilled = false, isCut = false;
@@ -109,32 +110,27 @@ void SpectralBackward::giveResized(Signal made, int64_t saved) {
   ConcreteTensor part = self;
   part.elementType = whole.elementType;
   steps.give(0, steps.makeLike(withStrides(part, whole.getStrides())));
-  steps.free(made.numBytes());
+  steps.AllocationTrace::free(made.block);
 }
 
 /// Each dim was cut by a slice of its own, whose gradient has zeros around it;
 /// transforms of several dims cast real numbers before. Sources:
 /// resize_fft_input, promote_tensor_fft.
-void SpectralBackward::giveUncut(const Signal &made, Type type) {
+void SpectralBackward::giveUncut(const Transformed &made, Type type) {
   if (isa<ComplexType>(made.elementType) && type != made.elementType &&
       getKind(rule.getOp()) != Fourier::RealToHalf && dims.size() > 1)
     return rule.setInexact("the gradient of real numbers that were cut after "
                            "they were cast");
   ConcreteTensor part{made.dims, type};
-  std::optional<MadeTensor> last;
+  MadeTensor last(made, made.block);
   for (int64_t dim : llvm::reverse(dims)) {
     if (part.dims[dim] == self.dims[dim])
       continue;
     part.dims[dim] = self.dims[dim];
     MadeTensor zeros = steps.allocate(part);
-    if (last)
-      steps.free(*last);
-    else
-      steps.free(made.numBytes());
-    last = zeros;
+    steps.free(std::exchange(last, zeros));
   }
-  if (last)
-    steps.give(0, *last);
+  steps.give(0, last);
 }
 
 void SpectralBackward::run() {
@@ -147,9 +143,9 @@ void SpectralBackward::run() {
       (isReal && kind == Fourier::HalfToReal))
     return koila::detail::describeUnknownBackward(rule);
   releasable = rule.getReleasableBytes();
-  Signal made = kind == Fourier::HalfToReal
-                    ? runHalf()
-                    : runFull(*extents, kind == Fourier::RealToHalf);
+  Transformed made = kind == Fourier::HalfToReal
+                         ? runHalf()
+                         : runFull(*extents, kind == Fourier::RealToHalf);
   // Of real numbers what was filled up is kept, which says how many there were.
   bool isOne = op->hasAttrOfType<IntegerAttr>("dim");
   bool isKept = isReal && (kind == Fourier::RealToHalf || isOne);

@@ -149,7 +149,8 @@ static void describeCtc(WorkspaceRule &rule, SavedRule *saved) {
 }
 
 /// The nodes of the reduction, of the losses that are not infinite, and of the
-/// losses themselves.
+/// losses themselves. Each frees what arrived for it and what it has saved: the
+/// lengths, which losses are infinite, then targets, losses and sums.
 static void replayCtc(BackwardRule &rule, BackwardReplay &steps) {
   auto op = cast<CtcLossOp>(rule.getOp());
   ConcreteTensor logs = steps.read(0), targets = steps.read(1);
@@ -158,40 +159,47 @@ static void replayCtc(BackwardRule &rule, BackwardReplay &steps) {
   Type type = logs.elementType;
   int64_t samples = logs.dims.size() == 3 ? logs.dims[1] : 1;
   int64_t reduction = loss::getReduction(rule);
-  ConcreteTensor losses{{samples}, type}, arrived = steps.getGradient();
-  bool isOwn = false;
-  auto replace = [&](const ConcreteTensor &made) {
-    if (isOwn)
-      steps.free(arrived);
-    arrived = made;
-    isOwn = true;
-  };
+  ConcreteTensor losses{{samples}, type};
+  MadeTensor arrived(steps.getGradient(), {});
   if (reduction != 0)
-    arrived = expandTo(arrived, losses.dims);
-  // What each node has saved goes with it: lengths, and which losses are
-  // infinite.
+    arrived = {expandTo(arrived, losses.dims), {}};
+  auto drop = [&] {
+    if (arrived.block.isEmpty())
+      steps.freeOutside(rule.getReleasableBytes());
+    steps.free(arrived);
+  };
+  auto replace = [&](MadeTensor made) {
+    drop();
+    arrived = std::move(made);
+  };
+  // In the order in which they were made.
+  size_t sums = targets.elementType.isInteger(64) ? 0 : 1;
+  size_t mask = sums + 2, counts = mask + (op.getZeroInfinity() ? 1 : 0);
   if (reduction == 1) {
     replace(steps.compute(arrived, Number::Integer));
-    steps.freeOutside(rule.getReleasableBytes());
     replace(steps.compute({arrived, losses}));
-    steps.free(losses);
+    steps.freeKept(counts, losses.numBytes());
   }
   if (op.getZeroInfinity()) {
-    ConcreteTensor zero = steps.makeNumber(losses);
-    ConcreteTensor chosen = steps.mask(losses, arrived);
+    MadeTensor zero = steps.makeNumber(losses);
+    MadeTensor chosen = steps.mask(losses, arrived);
     steps.free(zero);
     replace(chosen);
-    steps.AllocationTrace::free(
-        samples + (reduction == 1 ? 0 : rule.getReleasableBytes()));
+    steps.freeKept(mask, samples);
   }
   steps.giveContiguous(0);
-  // Of what was saved the losses go first, which were made last: the list does
-  // not say so.
-  ConcreteTensor betas{{samples, logs.dims[0], 2 * getLongest(op, targets) + 1},
-                       type};
-  steps.lump(betas.numBytes());
-  if (isOwn)
-    steps.free(arrived);
+  ConcreteTensor made{{samples, logs.dims[0], 2 * getLongest(op, targets) + 1},
+                      type};
+  steps.allocateBriefly(made.numBytes());
+  drop();
+  steps.freeSaved(0);
+  if (sums == 0)
+    steps.freeSaved(1);
+  else
+    steps.freeKept(
+        0, countBytes(targets, IntegerType::get(type.getContext(), 64)));
+  steps.freeKept(sums + 1, losses.numBytes());
+  steps.freeKept(sums, made.numBytes());
   setLongest(rule);
 }
 
