@@ -79,6 +79,10 @@ static void describeCosine(WorkspaceRule &rule, SavedRule *saved,
   steps.free({product, left, right});
   steps.AllocationTrace::free(least);
   steps.finish(result);
+  // Which of two types is cast on the way is not told block by block.
+  if (llvm::any_of(*terms,
+                   [&](const Term &term) { return term.elementType != type; }))
+    rule.setTransient(rule.getTransient());
 }
 
 //===----------------------------------------------------------------------===//
