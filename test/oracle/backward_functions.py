@@ -263,5 +263,7 @@ CASES = {
     ),
     "hann_window": (lambda x: x * torch.hann_window(6), (4, 6)),
     "hamming_window": (lambda x: x * torch.hamming_window(6, periodic=False), (4, 6)),
+    "linspace_to_size": (lambda x: torch.linspace(0, x.shape[2], 6) * x, (4, 6)),
+    "logspace_to_size": (lambda x: torch.logspace(0, x.shape[1] - 1, 6) * x, (4, 6)),
     "linspace_of_sizes": (lambda x: x * torch.linspace(0, x.shape[1] - 1, x.shape[2]), (4, 6)),
 }

@@ -12,9 +12,7 @@
 #include "koila/Analysis/BatchAnalysis.h"
 #include "koila/Analysis/ControlFlow.h"
 #include "koila/Analysis/Target.h"
-#include "koila/Dialect/Koila/IR/CopyOps.h"
 #include "koila/Dialect/Koila/IR/DType.h"
-#include "koila/Dialect/Koila/IR/FactoryOps.h"
 #include "koila/Dialect/Koila/IR/LossOps.h"
 #include "koila/Dialect/Koila/IR/ObjectOps.h"
 #include "llvm/ADT/SetVector.h"
@@ -323,18 +321,6 @@ PeakMemoryAnalysis::Impl::getCarried(const Storage &entry, Block *block) {
   return result;
 }
 
-/// The range of which `read` is an end: LibTorch has an overload that takes the
-/// tensor, and holds it until the range is there. Null if it is none.
-static Operation *findRange(Operation *read) {
-  if (isa<IntTensorOp, ScalarImplicitOp>(read))
-    for (Operation *user : read->getUsers())
-      if (isa<LinspaceOp, LogspaceOp>(user))
-        for (StringRef end : {"start", "end"})
-          if (OperatorArguments(user).getDynamic(end) == read->getResult(0))
-            return user;
-  return nullptr;
-}
-
 void PeakMemoryAnalysis::Impl::addLifetime(const Storage &entry) {
   auto isTaken = [&](OpResult allocation) {
     return !dims.isDead(allocation.getOwner());
@@ -354,9 +340,6 @@ void PeakMemoryAnalysis::Impl::addLifetime(const Storage &entry) {
     users.insert_range(value.getUsers());
   for (Value holder : entry.holders)
     users.insert_range(holder.getUsers());
-  for (Operation *user : SmallVector<Operation *>(users.getArrayRef()))
-    if (Operation *range = findRange(user))
-      users.insert(range);
   auto escapes = [&]() {
     return llvm::any_of(users, [&](Operation *user) {
       Operation *ancestor = block->findAncestorOpInBlock(*user);

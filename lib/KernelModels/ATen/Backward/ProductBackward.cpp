@@ -91,9 +91,10 @@ void Product::give(unsigned operand, const Factor &like, bool isInColumns,
   bool isRows = isExchanged && !isWeight, isCopy = false;
   if (isRows)
     self = transposeDims(self, -1, -2);
-  // What was repeated is summed afterwards.
+  // What was repeated is summed afterwards, also over new dims of one.
   SmallVector<int64_t> dims = self.dims;
-  if (self.numElements() != made.numElements()) {
+  if (self.dims.size() < leading.size() + 2 ||
+      self.numElements() != made.numElements()) {
     dims = leading;
     dims.append(made.dims.end() - 2, made.dims.end());
   }

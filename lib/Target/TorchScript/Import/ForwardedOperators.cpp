@@ -2,6 +2,7 @@
 
 #include "ForwardedOperators.h"
 #include "Graph.h"
+#include "Lifetimes.h"
 #include <optional>
 #include <torch/csrc/jit/ir/constants.h>
 
@@ -16,8 +17,8 @@ static const c10::Symbol kMatrixNorm =
 static const c10::Symbol kVectorNorm =
     c10::Symbol::fromQualString("aten::linalg_vector_norm");
 
-static void replace(tj::Node *node, c10::Symbol kind,
-                    at::ArrayRef<tj::Value *> inputs) {
+static tj::Node *replace(tj::Node *node, c10::Symbol kind,
+                         at::ArrayRef<tj::Value *> inputs) {
   tj::Graph &graph = *node->owningGraph();
   tj::WithInsertPoint guard(node);
   tj::Node *made = graph.create(kind, inputs);
@@ -28,6 +29,7 @@ static void replace(tj::Node *node, c10::Symbol kind,
   graph.insertNode(made);
   node->output()->replaceAllUsesWith(made->output());
   node->destroy();
+  return made;
 }
 
 /// `x[i] = 0.5` is a copy of a number to LibTorch's compiler, and fills when it
@@ -84,16 +86,18 @@ static bool callConjugateTranspose(tj::Node *node) {
 }
 
 /// The ends of a range may be 0-dim tensors, as sizes are to the tracer; the
-/// operator takes their numbers. Source: native/RangeFactories.cpp.
+/// operator takes their numbers, and holds them until it is done. Source:
+/// native/RangeFactories.cpp.
 static bool callWithNumbers(tj::Node *node) {
   if ((node->kind() != aten::linspace && node->kind() != aten::logspace) ||
       node->inputs().size() < 2)
     return false;
   std::vector<tj::Value *> inputs = node->inputs().vec();
-  bool isChanged = false;
+  std::vector<tj::Value *> held;
   for (size_t index : {0, 1}) {
     if (inputs[index]->type()->kind() != c10::TypeKind::TensorType)
       continue;
+    held.push_back(inputs[index]);
     tj::WithInsertPoint guard(node);
     tj::Node *number =
         node->owningGraph()->create(aten::ScalarImplicit, {inputs[index]});
@@ -101,11 +105,11 @@ static bool callWithNumbers(tj::Node *node) {
     number->setSourceRange(node->sourceRange());
     node->owningGraph()->insertNode(number);
     inputs[index] = number->output();
-    isChanged = true;
   }
-  if (isChanged)
-    replace(node, node->kind(), inputs);
-  return isChanged;
+  if (held.empty())
+    return false;
+  markLifetimes(replace(node, node->kind(), inputs), held);
+  return true;
 }
 
 void koila::torchscript::forwardOperators(tj::Graph &graph) {
