@@ -17,8 +17,7 @@ namespace koila::rules {
 
 struct ConvolutionKind;
 
-/// By the name of the schema: elementwise operators and those that only move
-/// elements.
+/// By the name of the schema: elementwise operators.
 void describeBackward(BackwardRule &rule);
 void describeConvolutionBackward(BackwardRule &rule, ConvolutionKind kind);
 void describeBatchNormBackward(BackwardRule &rule);

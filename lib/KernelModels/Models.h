@@ -77,6 +77,7 @@ void addStftModels(KernelLibrary &library);
 void addViewModels(KernelLibrary &library);
 
 // Backward passes of families whose models are many.
+void addCopyGradients(KernelLibrary &library);
 void addCumulativeGradients(KernelLibrary &library);
 void addIndexGradients(KernelLibrary &library);
 void addJoinGradients(KernelLibrary &library);

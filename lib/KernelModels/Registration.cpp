@@ -45,6 +45,7 @@ static void addCPU(KernelLibrary &library, MLIRContext &context) {
   kernels::addSortModels(library);
   kernels::addSpectralModels(library);
   kernels::addStftModels(library);
+  kernels::addCopyGradients(library);
   kernels::addCumulativeGradients(library);
   kernels::addIndexGradients(library);
   kernels::addJoinGradients(library);

@@ -5,7 +5,7 @@
 // operands are tensors of their own, which are the same tensor or a view of it,
 // and what is held on the way. What is left to the engine is not said here:
 // sums over dims that were broadcast, gradients that add up, and when what was
-// saved is freed.
+// saved is freed, but for what a model frees by freeSaved() and freeKept().
 //
 //===----------------------------------------------------------------------===//
 
@@ -124,8 +124,8 @@ public:
     /// The number of its event in the trace.
     size_t event;
     /// An operand or result; null for what the operation has kept inside, of
-    /// which it is block `number` of `count` in the order of allocations; 0: of
-    /// all that there are.
+    /// which it is block `number` of `count` in the order of allocations; 0:
+    /// however many there are, which is not checked.
     mlir::Value value;
     size_t number = 0, count = 1;
   };
@@ -181,6 +181,8 @@ public:
     trace.lump(bytes);
     peak = bytes;
     freed.clear();
+    for (Output &output : outputs)
+      output.block = {};
   }
   int64_t getPeak() const { return peak; }
 

@@ -43,8 +43,8 @@ public:
   llvm::StringRef getName() const { return name; }
   const KernelLibrary *getBase() const { return base; }
 
-  /// Each operation has one row; a second one is an error of the program.
-  /// Members that are null are those of the base.
+  /// Rows of one operation are joined; a member that is given twice is an error
+  /// of the program. Members that are null are those of the base.
   template <typename... OpTs>
   void add(const KernelModel &model) {
     (insert(mlir::TypeID::get<OpTs>(), OpTs::getOperationName(), model), ...);

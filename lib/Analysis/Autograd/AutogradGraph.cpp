@@ -302,7 +302,8 @@ void PeakMemoryAnalysis::Impl::letGo(ArrayRef<const Storage *> storages,
 
 void PeakMemoryAnalysis::Impl::release(Run::Record &record, Operation &op,
                                        Run &run) const {
-  // What an operation writes it has copied before, and saves first.
+  // An in-place operation saves a copy of what it overwrites before the rest,
+  // and its node drops that first.
   auto torchOp = dyn_cast<TorchOperatorInterface>(*record.op);
   bool isFirst = torchOp && torchOp.isTied();
   const Storage *kept = std::exchange(record.kept, nullptr);

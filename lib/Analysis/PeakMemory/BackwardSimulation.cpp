@@ -397,7 +397,7 @@ EventLog::Outside PeakMemoryAnalysis::Impl::BackwardSimulation::listFreed(
     if (each.value)
       freed.known.push_back({each.event, impl.storage.lookup(each.value),
                              each.number, each.count});
-    else if (keepers.lookup(record.kept) == 1)
+    else if (record.kept && keepers.lookup(record.kept) == 1)
       // All iterations of a loop have one storage for what they keep.
       freed.known.push_back({each.event, record.kept, each.number, each.count});
   return freed;

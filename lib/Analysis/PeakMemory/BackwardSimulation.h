@@ -19,7 +19,8 @@ public:
       : impl(impl), root(root), run(run) {
     if (run.log)
       for (const Run::Record &record : run.records)
-        ++keepers[record.kept];
+        if (record.kept)
+          ++keepers[record.kept];
   }
 
   /// From the loss, with a gradient of ones unless `gradient` is given.

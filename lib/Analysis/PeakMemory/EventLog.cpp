@@ -180,22 +180,26 @@ EventLog::findKnown(const AllocationTrace &trace,
 }
 
 void EventLog::freeOutside(int64_t bytes, std::optional<unsigned> id,
-                           const Outside &outside) {
+                           const Outside &outside, ArrayRef<unsigned> others) {
+  auto isMeant = [&](const Block &block) {
+    return block.bytes == bytes &&
+           (id ? block.id == *id : !llvm::is_contained(others, block.id));
+  };
   auto collect = [&](ArrayRef<const Storage *> entries) {
     SmallVector<std::pair<const Storage *, Block *>> found;
     for (const Storage *entry : entries)
       if (auto own = blocks.find(entry); own != blocks.end())
         for (Block &block : own->second)
-          if (block.bytes == bytes && (!id || block.id == *id))
+          if (isMeant(block))
             found.emplace_back(entry, &block);
     return found;
   };
   auto found = collect(outside.arrived);
   if (found.empty())
     found = collect(outside.saved);
-  // One that was not known may have been it.
-  if (found.empty() && id)
-    return freeOutside(bytes, std::nullopt, outside);
+  // One that was not known may have been it, or all are those of others.
+  if (found.empty() && (id || !others.empty()))
+    return freeOutside(bytes, std::nullopt, outside, {});
   for (auto [entry, block] : found)
     block->isExact &= found.size() == 1;
   auto [entry, gone] = found.front();
@@ -224,6 +228,7 @@ bool EventLog::write(const AllocationTrace &trace, int64_t most, bool isExact,
           allocate(result.bytes, isExact && !result.isKept));
   SmallVector<Block> made(trace.getNumBlocks());
   llvm::SmallDenseMap<size_t, unsigned> ids = findKnown(trace, outside);
+  auto others = llvm::to_vector(llvm::make_second_range(ids));
   for (auto [index, event] : llvm::enumerate(trace.getEvents()))
     switch (event.kind) {
     case Kind::Allocate: {
@@ -244,7 +249,7 @@ bool EventLog::write(const AllocationTrace &trace, int64_t most, bool isExact,
       freeOutside(event.bytes,
                   known == ids.end() ? std::nullopt
                                      : std::optional(known->second),
-                  outside);
+                  outside, others);
       break;
     }
     }

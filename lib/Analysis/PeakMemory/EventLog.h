@@ -114,10 +114,11 @@ private:
   /// says which they are.
   llvm::SmallDenseMap<size_t, unsigned> findKnown(const AllocationTrace &trace,
                                                   const Outside &outside) const;
-  /// Frees the block `id`, or without it one of `bytes`. Where several are as
-  /// large it is not known which one, and no free of them is exact.
+  /// Frees the block `id`, or without it one of `bytes` that is none of
+  /// `others`. Where several are as large it is not known which one, and no
+  /// free of them is exact.
   void freeOutside(int64_t bytes, std::optional<unsigned> id,
-                   const Outside &outside);
+                   const Outside &outside, llvm::ArrayRef<unsigned> others);
   /// False, and nothing is written, where the trace does not fit the figure.
   bool write(const AllocationTrace &trace, int64_t most, bool isExact,
              const Outside &outside);

@@ -183,8 +183,8 @@ void PeakMemoryAnalysis::Impl::endSpan(const Storage *entry, Operation &op,
   span->second.freedBy = &op;
 }
 
-/// An operation of a loop may say the same each time, and the analysis has said
-/// of what data decide what it counts.
+/// An operation of a loop may say the same each time. Of what data decide
+/// boundExtents() has said the same, and behind it what is counted.
 static void addOnce(Doubts &doubts, Doubt doubt) {
   if (llvm::none_of(doubts.getAll(), [&](const Doubt &said) {
         return said.trust >= doubt.trust && said.source == doubt.source &&

@@ -82,7 +82,8 @@ static void describeCosine(WorkspaceRule &rule, SavedRule *saved,
   // Which of two types is cast on the way is not told block by block.
   if (llvm::any_of(*terms,
                    [&](const Term &term) { return term.elementType != type; }))
-    rule.setTransient(rule.getTransient());
+    backward ? backward->setPeak(backward->getPeak())
+             : rule.setTransient(rule.getTransient());
 }
 
 //===----------------------------------------------------------------------===//

@@ -4,6 +4,7 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "../WorkspaceRules.h"
 #include "EinsumSteps.h"
 #include "TensorBytes.h"
 #include "koila/Interfaces/KoilaOpInterfaces.h"

@@ -10,7 +10,6 @@
 #define KOILA_KERNELMODELS_ATEN_EINSUMSTEPS_H
 
 #include "../ATenCPU/GemmOperandCopies.h"
-#include "../WorkspaceRules.h"
 #include "koila/Dialect/Koila/IR/MatmulOps.h"
 #include <optional>
 #include <vector>

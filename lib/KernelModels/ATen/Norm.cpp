@@ -142,7 +142,8 @@ static void describeRmsNorm(WorkspaceRule &rule, SavedRule *saved,
   steps.finish(result);
   // Whether the copy is made depends on the strides of the product.
   if (!self.contiguous)
-    rule.setTransient(rule.getTransient());
+    backward ? backward->setPeak(backward->getPeak())
+             : rule.setTransient(rule.getTransient());
 }
 
 static void describeGroupNorm(WorkspaceRule &rule) {

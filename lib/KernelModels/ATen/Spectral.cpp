@@ -276,7 +276,8 @@ void rules::describeSpectralWorkspace(WorkspaceRule &rule) {
     auto result = rule.tensor(op->getResult(0));
     if (!held)
       return;
-    // Of two conjectures the larger one is no list.
+    // Where the size of the result is not known the steps are the larger of two
+    // guesses, of which the order does not hold.
     if (held->trace.getLeft() == result->numBytes())
       rule.setTrace(std::move(held->trace), result->numBytes());
     else

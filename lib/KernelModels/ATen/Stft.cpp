@@ -278,13 +278,13 @@ static void saveIstft(SavedRule &rule) {
   describeIstft(rule, op, &rule);
 }
 
-static bool isNotCentred(StftOp) { return false; }
+static bool isCentred(StftOp) { return false; }
 static bool isCentred(StftCenterOp op) { return op.getCenter(); }
 
 /// The gradient with the other half of the frequencies, transformed, times the
 /// window, added up where frames overlap. Sources: fft_r2c_backward,
 /// as_strided_backward.
-template <typename OpT, bool (*IsCentred)(OpT)>
+template <typename OpT>
 static void describeStftGradient(BackwardRule &rule) {
   auto op = cast<OpT>(rule.getOp());
   auto signal = getSignal(rule, op.getSelf());
@@ -293,7 +293,7 @@ static void describeStftGradient(BackwardRule &rule) {
   int64_t points = op.getNFft(), hop = op.getHopLength().value_or(points / 4);
   int64_t width = op.getWinLength().value_or(points);
   auto frame = rule.tensor(op.getWindow());
-  if (IsCentred(op) || !signal || !result || !signal->contiguous || hop < 1 ||
+  if (isCentred(op) || !signal || !result || !signal->contiguous || hop < 1 ||
       signal->dims.size() > 2 || rule.wantsGradient(op.getWindow()) ||
       !isa<ComplexType>(gradient.elementType))
     return koila::detail::describeUnknownBackward(rule);
@@ -416,10 +416,10 @@ static void replayIstft(WorkspaceRule &rule, SavedRule *saved) {
 
 void kernels::addStftModels(KernelLibrary &library) {
   library.add<StftOp>({forwardOf<replayStft>, savedOf<replayStft>,
-                       ofGradient<describeStftGradient<StftOp, isNotCentred>>});
-  library.add<StftCenterOp>(
-      {forwardOf<replayStftCenter>, savedOf<replayStftCenter>,
-       ofGradient<describeStftGradient<StftCenterOp, isCentred>>});
+                       ofGradient<describeStftGradient<StftOp>>});
+  library.add<StftCenterOp>({forwardOf<replayStftCenter>,
+                             savedOf<replayStftCenter>,
+                             ofGradient<describeStftGradient<StftCenterOp>>});
   library.add<IstftOp>(
       {forwardOf<replayIstft>, saveIstft, ofGradient<describeIstftGradient>});
 }

@@ -16,8 +16,10 @@ static void reshape(WorkspaceRule &rule) {
 /// A number as a tensor, through one of 64 bits, which goes when it is there.
 static void wrapNumber(WorkspaceRule &rule) {
   auto result = rule.tensor(rule.getOp()->getResult(0));
-  if (!result || !cast<NumToTensorOp>(rule.getOp()).getWraps())
+  if (!cast<NumToTensorOp>(rule.getOp()).getWraps())
     return;
+  if (!result)
+    return rule.setTransient(sizeof(int64_t));
   AllocationTrace trace;
   AllocationTrace::Block wrapped = trace.allocate(sizeof(int64_t));
   trace.allocate(result->numBytes());

@@ -392,20 +392,6 @@ int64_t blas::getMmBytes(WorkspaceRule &rule, const Factor &lhs,
   return trace.getPeak();
 }
 
-int64_t blas::getBmmBytes(WorkspaceRule &rule, const Factor &lhs,
-                          const Factor &rhs) {
-  AllocationTrace trace;
-  allocateBmm(trace, rule, lhs, rhs);
-  return trace.getPeak();
-}
-
-int64_t blas::getMvBytes(WorkspaceRule &rule, const Factor &matrix,
-                         const Factor &vector) {
-  AllocationTrace trace;
-  allocateMv(trace, rule, matrix, vector);
-  return trace.getPeak();
-}
-
 //===----------------------------------------------------------------------===//
 // matmul
 //===----------------------------------------------------------------------===//
@@ -669,6 +655,8 @@ void blas::freeKept(BackwardRule &rule, AllocationTrace &steps,
                     const AllocationTrace &forward,
                     ArrayRef<AllocationTrace::Block> kept,
                     AllocationTrace::Block block) {
+  if (block.isEmpty())
+    return;
   size_t number = 0, count = 0;
   for (AllocationTrace::Block other : kept) {
     number += !other.isEmpty() && other.getIndex() < block.getIndex();

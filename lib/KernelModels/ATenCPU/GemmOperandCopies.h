@@ -84,9 +84,6 @@ void allocateDot(AllocationTrace &trace, WorkspaceRule &rule, const Factor &lhs,
 
 int64_t getMmBytes(WorkspaceRule &rule, const Factor &lhs, const Factor &rhs,
                    Scale scale = Scale::One);
-int64_t getBmmBytes(WorkspaceRule &rule, const Factor &lhs, const Factor &rhs);
-int64_t getMvBytes(WorkspaceRule &rule, const Factor &matrix,
-                   const Factor &vector);
 
 /// What torch.matmul copies and holds.
 struct MatmulCopies {

@@ -189,9 +189,9 @@ void AutogradReplay::finish(Terms results) {
         isLeft(storage.block))
       AllocationTrace::free(storage.block);
   }
-  OpReplay::finish(left);
   if (backward)
     return describeExpressionBackward(*backward, *this, results);
+  OpReplay::finish(left);
   if (!saved)
     return;
   for (auto [index, result] : llvm::enumerate(results)) {

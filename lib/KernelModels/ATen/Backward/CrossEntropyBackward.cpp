@@ -99,8 +99,9 @@ static MadeTensor choose(Call &of, llvm::function_ref<void()> freeArrived) {
   size_t rank = of.self.dims.size();
   if (rank == 3 || rank > 4)
     of.steps.freeOutside(getCopyBytes(of.target));
-  for (unsigned operand : {1u, 2u})
-    of.steps.freeSaved(operand);
+  of.steps.freeSaved(1);
+  if (of.weight)
+    of.steps.freeSaved(2);
   of.steps.freeOutside(getElementBytes(of.self.elementType));
   return chosen;
 }

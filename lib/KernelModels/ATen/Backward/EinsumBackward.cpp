@@ -9,6 +9,7 @@
 #include "AutogradReplay.h"
 #include "BackwardReplay.h"
 #include "koila/Interfaces/KoilaOpInterfaces.h"
+#include <limits>
 
 using namespace mlir;
 using namespace koila;

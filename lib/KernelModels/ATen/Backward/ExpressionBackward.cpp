@@ -91,6 +91,8 @@ private:
   void fit(Gradient &gradient, const ConcreteTensor &wanted);
   void sumTo(Gradient &gradient, const ConcreteTensor &wanted);
   void deliver(size_t storage, const Gradient &gradient);
+  /// Whether the forward pass has kept a block of it inside.
+  bool isKeptInside(size_t storage) const;
   /// What is kept of `storage` goes.
   void release(size_t storage);
   void runNode(const Node &next);
@@ -413,9 +415,17 @@ unsigned Engine::getOperandNumber(Value operand) const {
 SmallVector<unsigned> Engine::listSaved() const {
   SmallVector<unsigned> numbers;
   for (auto [storage, count] : llvm::enumerate(savers))
-    if (count > 0 && of.getStorage(storage).operand)
-      numbers.push_back(getOperandNumber(of.getStorage(storage).operand));
+    if (Value operand = of.getStorage(storage).operand; count > 0 && operand)
+      if (unsigned number = getOperandNumber(operand);
+          number < rule.getOp()->getNumOperands())
+        numbers.push_back(number);
   return numbers;
+}
+
+bool Engine::isKeptInside(size_t storage) const {
+  const AutogradReplay::Storage &entry = of.getStorage(storage);
+  return entry.isSaved && !entry.operand && entry.bytes > 0 &&
+         !llvm::is_contained(results, storage);
 }
 
 void Engine::release(size_t storage) {
@@ -426,14 +436,15 @@ void Engine::release(size_t storage) {
       rule.freeSaved(steps, operand, listSaved());
     return;
   }
-  if (llvm::is_contained(results, storage))
-    return steps.freeOutside(entry.bytes);
+  if (auto *result = llvm::find(results, storage); result != results.end())
+    return rule.freeSaved(
+        steps, rule.getOp()->getNumOperands() + (result - results.begin()),
+        listSaved());
   // Storages that are made inside have their numbers in the order of blocks.
-  size_t kept = 0;
+  size_t number = 0;
   for (size_t other = 0; other < storage; ++other)
-    kept += of.getStorage(other).isSaved && !of.getStorage(other).operand &&
-            !llvm::is_contained(results, other);
-  steps.freeKept(kept, entry.bytes);
+    number += isKeptInside(other);
+  steps.freeKept(number, entry.bytes);
 }
 
 void Engine::runNode(const Node &next) {
@@ -573,4 +584,5 @@ void kernels::describeExpressionBackward(BackwardRule &rule,
     if (rule.isBounded() && (addsEarly || !engine.risesLate()))
       return engine.finish();
   }
+  rule.restart();
 }

@@ -143,7 +143,8 @@ static void describeSoftmax(BackwardRule &rule, BackwardReplay &steps) {
 
 /// What the node of batch_norm has goes before those of the repetitions run:
 /// the gradient, the input or its copy, the weight, and both statistics. The
-/// copy is made after the weight is repeated. Given statistics are no list.
+/// copy is made after the weight is repeated. Not of given statistics, whose
+/// order is not known.
 static void releaseInstanceNorm(BackwardRule &rule, BackwardReplay &steps,
                                 const ConcreteTensor &channels) {
   auto norm = cast<InstanceNormOp>(rule.getOp());

@@ -18,16 +18,18 @@ using namespace koila::kernels;
 /// Tensor::reshape to the shape of the operand.
 static void reshapeBack(BackwardRule &rule, BackwardReplay &steps) {
   ConcreteTensor self = steps.read(0);
-  // No node is made where nothing changes.
-  if (isa<FlattenOp, SqueezeOp, SqueezeDimOp, SqueezeDimsOp, AliasOperatorOp,
-          AtLeast1DOp, AtLeast2DOp, AtLeast3DOp>(rule.getOp()) &&
-      self.dims == steps.getGradient().dims)
-    return rule.forwardGrad(0);
   bool isCopy = false;
   ConcreteTensor back = steps.reshape(steps.getGradient(), self.dims, isCopy);
   if (isCopy)
     return steps.give(0, back);
   rule.setView(0, back);
+}
+
+/// Of operators that make no node where nothing changes.
+static void reshapeIfChanged(BackwardRule &rule, BackwardReplay &steps) {
+  if (steps.read(0).dims == steps.getGradient().dims)
+    return rule.forwardGrad(0);
+  reshapeBack(rule, steps);
 }
 
 /// Tensor::permute with the inverse of `dims`.
@@ -105,22 +107,25 @@ static void viewPartsBack(BackwardRule &rule, BackwardReplay &steps) {
   steps.give(0, viewParts(steps.contiguous(gradient)), /*isViewed=*/true);
 }
 
-/// Casts, and copies of other strides.
-static void castBack(BackwardRule &rule, BackwardReplay &steps) {
+/// A cast, and copies of other strides.
+static void copyBack(BackwardRule &rule, BackwardReplay &steps) {
   ConcreteTensor self = steps.read(0);
   const ConcreteTensor &gradient = steps.getGradient();
-  if (self.elementType == gradient.elementType) {
-    // What is no copy has no node; whether it is one, storages tell.
-    if (isa<CloneTensorOp, ToCopyOp>(rule.getOp()))
-      return rule.forwardGrad(0);
-    return rule.setAbsent(0);
-  }
+  if (self.elementType == gradient.elementType)
+    return rule.forwardGrad(0);
   if (isa<ComplexType>(self.elementType) ||
       isa<ComplexType>(gradient.elementType))
     return rule.setInexact("gradients that are complex numbers");
   ConcreteTensor cast = gradient;
   cast.elementType = self.elementType;
   steps.give(0, steps.makeLike(cast));
+}
+
+/// What is no copy has no node; whether it is one, storages tell.
+static void copyIfNeeded(BackwardRule &rule, BackwardReplay &steps) {
+  if (steps.read(0).elementType == steps.getGradient().elementType)
+    return rule.setAbsent(0);
+  copyBack(rule, steps);
 }
 
 /// The parts joined; of those without a gradient zeros are made first.
@@ -282,17 +287,13 @@ static void ofViewLike(BackwardRule &rule) {
 
 void kernels::addViewGradients(KernelLibrary &library) {
   library.add<AliasOperatorOp, AtLeast1DOp, AtLeast2DOp, AtLeast3DOp, FlattenOp,
-              RavelOp, ReshapeOp, SqueezeDimOp, SqueezeDimsOp, SqueezeOp,
-              UnflattenOp, UnsafeViewOp, UnsqueezeOp, ViewOp>(
-      {.backward = ofView<reshapeBack>});
+              SqueezeDimOp, SqueezeDimsOp, SqueezeOp>(
+      {.backward = ofView<reshapeIfChanged>});
   library.add<BroadcastTensorsOp>({.backward = ofParts<broadcastBack>});
   library.add<BroadcastToOp, ExpandOp>({.backward = ofView<handOn>});
   library.add<ChunkOp, SplitListOp, SplitOp, SplitSizesListOp, SplitWithSizesOp,
               UnsafeChunkOp, UnsafeSplitOp, UnsafeSplitWithSizesOp>(
       {.backward = ofParts<joinParts>});
-  library.add<CloneTensorOp, ContiguousOp, CpuOp, ToCopyOp, ToDeviceOp,
-              ToDtypeLayoutOp, ToDtypeOp, ToPrimDeviceOp, ToPrimDtypeOp,
-              ToPrimOtherOp>({.backward = ofView<castBack>});
   library.add<DiagonalOp, NarrowOp, SelectOp, SliceOp>(
       {.backward = ofView<writeBack>});
   library.add<ExpandAsOp>({.backward = ofViewLike<handOn>});
@@ -303,15 +304,25 @@ void kernels::addViewGradients(KernelLibrary &library) {
       {.backward = ofView<moveBack>});
   library.add<NumpyTOp>({.backward = ofView<reverseBack>});
   library.add<PermuteOp>({.backward = ofView<permuteBack>});
+  library
+      .add<RavelOp, ReshapeOp, UnflattenOp, UnsafeViewOp, UnsqueezeOp, ViewOp>(
+          {.backward = ofView<reshapeBack>});
   library.add<ReshapeAsOp, ViewAsOp>({.backward = ofViewLike<reshapeBack>});
   library.add<SwapAxesOp>({.backward = ofView<exchangeAxes>});
   library.add<SwapDimsOp>({.backward = ofView<exchangeDims<SwapDimsOp>>});
-  library.add<ToOtherOp, TypeAsOp>({.backward = ofViewLike<castBack>});
   library.add<TransposeOp>({.backward = ofView<exchangeDims<TransposeOp>>});
   library.add<UnbindOp>({.backward = ofParts<stackParts>});
   library.add<UnfoldOp>({.backward = ofView<foldBack>});
   library.add<ViewAsComplexOp, ViewAsRealOp>(
       {.backward = ofView<viewPartsBack>});
+}
+
+void kernels::addCopyGradients(KernelLibrary &library) {
+  library.add<CloneTensorOp, ToCopyOp>({.backward = ofView<copyBack>});
+  library.add<ContiguousOp, CpuOp, ToDeviceOp, ToDtypeLayoutOp, ToDtypeOp,
+              ToPrimDeviceOp, ToPrimDtypeOp, ToPrimOtherOp>(
+      {.backward = ofView<copyIfNeeded>});
+  library.add<ToOtherOp, TypeAsOp>({.backward = ofViewLike<copyIfNeeded>});
 }
 
 //===----------------------------------------------------------------------===//

@@ -163,9 +163,9 @@ static void replayCtc(BackwardRule &rule, BackwardReplay &steps) {
   MadeTensor arrived(steps.getGradient(), {});
   if (reduction != 0)
     arrived = {expandTo(arrived, losses.dims), {}};
+  int64_t releasable = rule.getReleasableBytes();
   auto drop = [&] {
-    if (arrived.block.isEmpty())
-      steps.freeOutside(rule.getReleasableBytes());
+    steps.freeOutside(std::exchange(releasable, 0));
     steps.free(arrived);
   };
   auto replace = [&](MadeTensor made) {
