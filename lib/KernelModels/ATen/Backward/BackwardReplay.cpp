@@ -226,7 +226,9 @@ ConcreteTensor BackwardReplay::reshape(const ConcreteTensor &tensor,
   isCopy = false;
   ConcreteTensor result = tensor;
   result.dims.assign(dims.begin(), dims.end());
-  if (tensor.contiguous)
+  // Of strides that are not those of rows dims of one keep theirs, which BLAS
+  // reads.
+  if (tensor.contiguous && !tensor.strides)
     return withStrides(
         result, ConcreteTensor{result.dims, result.elementType}.getStrides());
   if (!tensor.getStrides()) {
