@@ -162,7 +162,7 @@ void CachingAllocator::Impl::putBack(Block *block) {
 }
 
 /// In the order of streams: PyTorch's is that of a hash table, which decides
-/// about peaks of `inactive_split` alone.
+/// about peaks and sums of `inactive_split` alone.
 void CachingAllocator::Impl::processEvents() {
   for (auto it = events.begin(); it != events.end();) {
     Events &queue = it->second;
