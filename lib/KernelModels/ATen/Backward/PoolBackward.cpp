@@ -190,8 +190,9 @@ void rules::describeResampleBackward(BackwardRule &rule) {
   bool isInRows =
       isa<UpsampleBicubic2dOp, UpsampleBicubic2dVecOp, UpsampleBicubic2dAaOp,
           UpsampleBicubic2dAaVecOp>(rule.getOp());
+  // Of dims of one both layouts may hold: strides decide.
   bool isOfChannels =
-      !isInRows && !gradient.contiguous && isChannelsLast(gradient);
+      !isInRows && isChannelsLast(gradient) && suggestsChannelsLast(gradient);
   if (isOfChannels &&
       isa<UpsampleNearest3dOp, UpsampleNearest3dVecOp, UpsampleNearestExact3dOp,
           UpsampleNearestExact3dVecOp>(rule.getOp())) {
