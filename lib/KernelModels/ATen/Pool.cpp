@@ -28,9 +28,7 @@ static int64_t getIndexBytes(const ConcreteTensor &result) {
 
 namespace {
 /// A pool with numbers for its shapes.
-struct Pooled {
-  ConcreteTensor input, result;
-
+struct Pooled : InputAndResult {
   /// Whether one element is left of each of the last `rank` dims.
   bool isMean(size_t rank) const {
     return llvm::all_of(ArrayRef(result.dims).take_back(rank),
@@ -45,12 +43,8 @@ struct Pooled {
 
 /// None, and the rule says so, if a shape is unknown.
 static std::optional<Pooled> getPooled(WorkspaceRule &rule) {
-  auto input = rule.tensor(rule.getOp()->getOperand(0));
-  auto result = rule.tensor(rule.getOp()->getResult(0));
-  if (input && result)
-    return Pooled{*input, *result};
-  rule.setInexact("a shape of the pool is unknown");
-  return std::nullopt;
+  auto of = readInputAndResult(rule);
+  return of ? std::optional(Pooled{*of}) : std::nullopt;
 }
 
 //===----------------------------------------------------------------------===//

@@ -382,8 +382,7 @@ private:
   }
   /// What the forward pass has kept goes.
   void freeKept(AllocationTrace::Block block) {
-    if (!block.isEmpty())
-      blas::freeKept(rule, steps, forward, kept.getAll(), block);
+    blas::freeKept(rule, steps, forward, kept.getAll(), block);
   }
   bool isWeight(unsigned operand) {
     return isa_and_nonnull<ParamGetOp, LeafOp>(
