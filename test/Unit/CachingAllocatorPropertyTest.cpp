@@ -1,8 +1,9 @@
 //===- CachingAllocatorPropertyTest.cpp - Random allocations and frees ----===//
 //
 // The caching allocator next to a slow one, which shares no code with it, after
-// each of 100,000 random steps; KOILA_TEST_LONG=1 makes them a million. That a
-// comparison can fail is seen with slow allocators that break a rule.
+// each of 100,000 random steps: its statistics, its blocks and the events that
+// it tells. KOILA_TEST_LONG=1 makes them a million. That a comparison can fail
+// is seen with slow allocators that break a rule.
 //
 //===----------------------------------------------------------------------===//
 
@@ -51,14 +52,15 @@ public:
   Comparison(const Configuration &configuration, unsigned seed, Fault fault)
       : settings(llvm::cantFail(
             CachingAllocatorSettings::parse(configuration.settings))),
-        fast(settings, configuration.device),
+        fast(settings, configuration.device, getOptions()),
         plain(settings, configuration.device, fault), random(seed) {}
 
   /// The first step after which the two differ; -1 if they never do.
   int64_t run(int64_t steps) {
     for (int64_t step = 0; step < steps; ++step)
       if (!advance() || !(fast.getStats() == plain.getStats()) ||
-          fast.getSegments() != plain.getSegments())
+          fast.getSegments() != plain.getSegments() ||
+          std::exchange(trace, {}) != plain.takeTrace())
         return step;
     return -1;
   }
@@ -69,12 +71,25 @@ private:
   int64_t pick(int64_t least, int64_t most) {
     return std::uniform_int_distribution<int64_t>(least, most)(random);
   }
+  /// To hear what happens, and with the slow one's addresses.
+  CachingAllocatorOptions getOptions() {
+    CachingAllocatorOptions options;
+    options.observer = [this](const AllocatorEvent &event) {
+      trace.push_back(event);
+    };
+    options.chooseAddress = [this](int64_t) {
+      return slow::Allocator::getAddress(numBirths++);
+    };
+    return options;
+  }
   int64_t pickBytes();
   bool allocate();
   void free();
   bool advance();
 
   CachingAllocatorSettings settings;
+  std::vector<AllocatorEvent> trace;
+  int64_t numBirths = 0;
   CachingAllocator fast;
   slow::Allocator plain;
   std::mt19937 random;

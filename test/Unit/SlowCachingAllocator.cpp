@@ -57,6 +57,25 @@ bool Allocator::isUnsplit(size_t segment) const {
 }
 
 //===----------------------------------------------------------------------===//
+// Events
+//===----------------------------------------------------------------------===//
+
+void Allocator::tell(AllocatorAction action, const Segment &segment,
+                     int64_t offset, int64_t bytes) {
+  trace.push_back({action, getAddress(segment.birth) + offset, bytes,
+                   segment.stream, /*deviceFree=*/0});
+}
+
+void Allocator::tell(AllocatorAction action, int64_t number) {
+  tell(action, segments[find(number).first], getPlace(number).offset,
+       at(find(number)).requested);
+}
+
+std::vector<AllocatorEvent> Allocator::takeTrace() {
+  return std::exchange(trace, {});
+}
+
+//===----------------------------------------------------------------------===//
 // Statistics
 //===----------------------------------------------------------------------===//
 
@@ -152,6 +171,7 @@ void Allocator::join(size_t index) {
 void Allocator::putBack(int64_t number) {
   Position position = find(number);
   Piece &piece = at(position);
+  tell(AllocatorAction::FreeCompleted, number);
   piece.state = State::Inactive;
   piece.number = -1;
   piece.requested = 0;
@@ -172,6 +192,7 @@ void Allocator::putBack(int64_t number) {
 
 void Allocator::free(int64_t number) {
   Piece &piece = at(find(number));
+  tell(AllocatorAction::FreeRequested, number);
   piece.state = State::PendingFree;
   for (uint64_t stream : piece.streams)
     events.push_back({number, stream, /*isDone=*/false});
@@ -218,13 +239,17 @@ void Allocator::processEvents(bool all) {
 //===----------------------------------------------------------------------===//
 
 void Allocator::release(size_t segment) {
+  tell(AllocatorAction::SegmentFree, segments[segment], /*offset=*/0,
+       segments[segment].pieces[0].size);
   segments.erase(segments.begin() + static_cast<ptrdiff_t>(segment));
   ++stats.numDeviceFree;
   observe();
 }
 
 /// Pages of inactive pieces.
-void Allocator::unmapAll(size_t index) {
+void Allocator::unmapAll(size_t index, bool isSmall) {
+  if (segments[index].isSmall != isSmall)
+    return;
   std::vector<Piece> pieces;
   int64_t offset = 0, page = segments[index].page;
   int64_t freed = 0;
@@ -234,6 +259,7 @@ void Allocator::unmapAll(size_t index) {
     if (piece.state != State::Inactive || first >= last) {
       pieces.push_back(piece);
     } else {
+      tell(AllocatorAction::SegmentUnmap, segments[index], first, last - first);
       int64_t front = first - offset, back = offset + piece.size - last;
       ++freed;
       for (auto [size, state] : {std::pair(front, State::Inactive),
@@ -256,17 +282,52 @@ void Allocator::unmapAll(size_t index) {
 void Allocator::releaseAll() {
   ++stats.numSyncAllStreams;
   processEvents(/*all=*/true);
-  for (size_t i = segments.size(); i-- > 0;) {
-    if (!segments[i].isExpandable) {
-      if (isUnsplit(i) && segments[i].pieces[0].state == State::Inactive)
-        release(i);
-      continue;
+  for (bool isSmall : {false, true}) {
+    releaseInOrder(isSmall, /*births=*/nullptr);
+    // What is free has its order by sizes, of which those of whole blocks are
+    // not in an event.
+    std::map<uint64_t, std::tuple<uint64_t, int64_t, uint64_t>> order;
+    for (const Segment &segment : segments) {
+      int64_t offset = 0;
+      for (const Piece &piece : segment.pieces) {
+        int64_t first = (offset + segment.page - 1) /
+                        std::max<int64_t>(segment.page, 1) * segment.page;
+        uint64_t address = getAddress(segment.birth) + first;
+        order[address] = {segment.stream, piece.size, address};
+        offset += piece.size;
+      }
     }
-    bool wasMapped = segments[i].pieces.size() > 1;
-    unmapAll(i);
-    if (wasMapped && isUnsplit(i))
-      segments.erase(segments.begin() + static_cast<ptrdiff_t>(i));
+    size_t begin = trace.size();
+    for (size_t i = segments.size(); i-- > 0;) {
+      if (!segments[i].isExpandable)
+        continue;
+      bool wasMapped = segments[i].pieces.size() > 1;
+      unmapAll(i, isSmall);
+      if (wasMapped && isUnsplit(i))
+        segments.erase(segments.begin() + static_cast<ptrdiff_t>(i));
+    }
+    std::sort(trace.begin() + static_cast<ptrdiff_t>(begin), trace.end(),
+              [&](const AllocatorEvent &left, const AllocatorEvent &right) {
+                return order[left.address] < order[right.address];
+              });
   }
+}
+
+void Allocator::releaseInOrder(bool isSmall, const std::set<int64_t> *births) {
+  std::set<std::tuple<uint64_t, int64_t, int64_t>> order;
+  for (size_t i = 0; i < segments.size(); ++i) {
+    const Segment &one = segments[i];
+    if (one.isSmall == isSmall && !one.isExpandable && isUnsplit(i) &&
+        one.pieces[0].state == State::Inactive &&
+        (!births || births->count(one.birth)))
+      order.insert({one.stream, one.pieces[0].size, one.birth});
+  }
+  for (const auto &[stream, size, birth] : order)
+    for (size_t i = 0; i < segments.size(); ++i)
+      if (segments[i].birth == birth) {
+        release(i);
+        break;
+      }
 }
 
 void Allocator::emptyCache() { releaseAll(); }
@@ -318,15 +379,17 @@ void Allocator::collectGarbage() {
       }
     if (!count)
       return;
-    for (size_t i = segments.size(); i-- > 0;) {
+    std::set<int64_t> births;
+    for (size_t i = 0; i < segments.size(); ++i) {
       const Segment &one = segments[i];
       if (one.isSmall || !isUnsplit(i) || one.isExpandable ||
           one.pieces[0].state != State::Inactive ||
           static_cast<double>(one.pieces[0].age) < sum / count)
         continue;
       target -= one.pieces[0].size;
-      release(i);
+      births.insert(one.birth);
     }
+    releaseInOrder(/*isSmall=*/false, &births);
   }
 }
 
@@ -427,6 +490,10 @@ bool Allocator::mapPages(int64_t bytes, uint64_t stream, bool isSmall,
         join(segment);
         return false;
       }
+      int64_t offset = 0;
+      for (size_t k = 0; k < j; ++k)
+        offset += pieces[k].size;
+      tell(AllocatorAction::SegmentMap, segments[segment], offset, mapped);
       Piece rest = pieces[j];
       rest.size -= mapped;
       pieces[j].size = mapped;
@@ -466,6 +533,8 @@ bool Allocator::obtain(int64_t bytes, int64_t segmentBytes, uint64_t stream,
   piece.size = segmentBytes;
   piece.state = State::Taken;
   segments.push_back({numBirths++, stream, isSmall, false, 0, {piece}});
+  tell(AllocatorAction::SegmentAlloc, segments.back(), /*offset=*/0,
+       segmentBytes);
   found = {segments.size() - 1, 0};
   ++stats.numDeviceAlloc;
   observe();
@@ -510,6 +579,9 @@ int64_t Allocator::allocate(int64_t bytes, uint64_t stream) {
   }
   if (!isFound) {
     stats.numOoms += !isRejected;
+    if (!isRejected)
+      trace.push_back({AllocatorAction::OutOfMemory, /*address=*/0, size,
+                       stream, device.freeBytes - getMapped()});
     return isRejected ? -2 : -1;
   }
 
@@ -531,7 +603,9 @@ int64_t Allocator::allocate(int64_t bytes, uint64_t stream) {
   piece.requested = bytes;
   piece.number = numAllocations++;
   observe();
-  return piece.number;
+  int64_t number = piece.number;
+  tell(AllocatorAction::Alloc, number);
+  return number;
 }
 
 //===----------------------------------------------------------------------===//

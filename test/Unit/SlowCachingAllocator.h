@@ -55,6 +55,12 @@ public:
 
   const CachingAllocatorStats &getStats() const { return stats; }
   std::vector<CachingAllocator::SegmentInfo> getSegments() const;
+  /// What happened since the last call. Segments lie far from each other, in
+  /// the order of their births.
+  std::vector<AllocatorEvent> takeTrace();
+  static uint64_t getAddress(int64_t birth) {
+    return static_cast<uint64_t>(birth + 1) << 38;
+  }
   CachingAllocator::Place getPlace(int64_t number) const;
 
 private:
@@ -95,7 +101,13 @@ private:
   void collectGarbage();
   bool releaseOversize(int64_t bytes, uint64_t stream, bool isSmall);
   void release(size_t segment);
-  void unmapAll(size_t segment);
+  /// The segments of one pool, or those of them that are chosen, as a set of
+  /// free blocks has them: by stream, size and birth.
+  void releaseInOrder(bool isSmall, const std::set<int64_t> *births);
+  void unmapAll(size_t segment, bool isSmall);
+  void tell(AllocatorAction action, const Segment &segment, int64_t offset,
+            int64_t bytes);
+  void tell(AllocatorAction action, int64_t number);
   void releaseAll();
   void processEvents(bool all);
   void putBack(int64_t number);
@@ -110,6 +122,7 @@ private:
   bool isLimited = false;
   std::vector<Segment> segments;
   std::vector<Event> events;
+  std::vector<AllocatorEvent> trace;
   int64_t numBirths = 0, numAllocations = 0;
   CachingAllocatorStats stats;
 };

@@ -9,8 +9,10 @@
 #ifndef KOILA_ALLOCATORS_CACHINGALLOCATOR_H
 #define KOILA_ALLOCATORS_CACHINGALLOCATOR_H
 
+#include "koila/Allocators/AllocatorTrace.h"
 #include "koila/Allocators/CachingAllocatorSettings.h"
 #include "koila/Allocators/CachingAllocatorStats.h"
+#include "llvm/ADT/ArrayRef.h"
 #include "llvm/Support/Error.h"
 #include <cstdint>
 #include <limits>
@@ -46,6 +48,25 @@ struct AllocatorOutOfMemory {
   std::string getMessage() const;
 
   bool operator==(const AllocatorOutOfMemory &other) const = default;
+};
+
+/// What is not of PyTorch's configuration.
+struct CachingAllocatorOptions {
+  enum class EqualBlocks : uint8_t {
+    /// PyTorch 2.13: that of the oldest segment goes first.
+    BySegmentBirth,
+    /// Up to PyTorch 2.11: that of the lowest address.
+    ByAddress
+  };
+  EqualBlocks equalBlocks = EqualBlocks::BySegmentBirth;
+  /// Is told each event once it has happened.
+  AllocatorObserver observer;
+  /// Whether the driver has so many bytes, which are not more than the device
+  /// has. Without it there are.
+  std::function<bool(int64_t bytes)> hasMemory;
+  /// The address of a new segment or reservation of so many bytes. Without it
+  /// they lie one behind the other.
+  std::function<uint64_t(int64_t bytes)> chooseAddress;
 };
 
 class CachingAllocator {
@@ -108,10 +129,35 @@ public:
     bool operator==(const Place &other) const = default;
   };
 
-  CachingAllocator(const CachingAllocatorSettings &settings, Device device);
+  /// A block that is there from the start.
+  struct InitialBlock {
+    int64_t size = 0, requested = 0;
+    BlockInfo::State state = BlockInfo::State::Inactive;
+    /// False of addresses without memory in an expandable segment.
+    bool isMapped = true;
+    /// Which stream a block waits for that is freed and in use.
+    Stream waitsFor = 0;
+  };
+  /// A segment that is there from the start: all that cudaMalloc() gave, or a
+  /// whole reservation. Its blocks follow each other without gaps.
+  struct InitialSegment {
+    uint64_t address = 0;
+    Stream stream = 0;
+    bool isSmall = false, isExpandable = false;
+    std::vector<InitialBlock> blocks;
+  };
+
+  CachingAllocator(const CachingAllocatorSettings &settings, Device device,
+                   CachingAllocatorOptions options = {});
   ~CachingAllocator();
   CachingAllocator(CachingAllocator &&) noexcept;
   CachingAllocator &operator=(CachingAllocator &&) noexcept;
+
+  /// Before all else: what a recording begins with. The allocations are those
+  /// of the blocks in use, in their order. The order of the segments is that of
+  /// their births.
+  llvm::Expected<std::vector<Allocation>>
+  restore(llvm::ArrayRef<InitialSegment> initial);
 
   Result allocate(int64_t bytes, Stream stream = 0);
   /// Nothing happens for an empty allocation. Fails for one that is not live.
@@ -122,6 +168,8 @@ public:
   /// All work that the stream got so far is done. The allocator sees that at
   /// the next allocation.
   void synchronize(Stream stream);
+  /// Sees it now, and frees what waited for it.
+  void processEvents();
   /// `torch.cuda.empty_cache()`.
   void emptyCache();
   /// `torch.cuda.set_per_process_memory_fraction()`.
@@ -136,6 +184,9 @@ public:
   int64_t getBlockBytes(Allocation allocation) const;
   /// In the order of their births and offsets.
   std::vector<SegmentInfo> getSegments() const;
+  /// Of the start of a segment that is there.
+  uint64_t getAddress(int64_t birth) const;
+  const CachingAllocatorSettings &getSettings() const;
 
 private:
   class Impl;

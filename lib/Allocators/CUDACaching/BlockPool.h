@@ -23,6 +23,9 @@ struct Block;
 /// What one cudaMalloc() gave, or one reservation of addresses.
 struct Segment {
   int64_t birth;
+  /// Which segment goes first where blocks have equal sizes.
+  uint64_t rank;
+  uint64_t address;
   Stream stream;
   int64_t size;
   /// Zero unless it is expandable.
@@ -69,8 +72,8 @@ public:
     return numSearches - block->bornAtSearch;
   }
 
-  /// Equal sizes in the order of their segments' births: the addresses of the
-  /// driver do not matter.
+  /// Equal sizes in the order of their segments' ranks. Births are compared
+  /// last: a recording may have segments of one address.
   struct BySize {
     using is_transparent = void;
     using Key = std::pair<Stream, int64_t>;
@@ -82,10 +85,11 @@ public:
     }
 
   private:
-    static std::tuple<Stream, int64_t, int64_t, int64_t>
+    static std::tuple<Stream, int64_t, uint64_t, int64_t, int64_t>
     getKey(const Block *block) {
-      return {block->segment->stream, block->size, block->segment->birth,
-              block->offset};
+      const Segment &segment = *block->segment;
+      return {segment.stream, block->size, segment.rank, block->offset,
+              segment.birth};
     }
   };
   struct ByPlace {
@@ -98,8 +102,10 @@ public:
     }
 
   private:
-    static std::tuple<Stream, int64_t, int64_t> getKey(const Block *block) {
-      return {block->segment->stream, block->segment->birth, block->offset};
+    static std::tuple<Stream, uint64_t, int64_t, int64_t>
+    getKey(const Block *block) {
+      const Segment &segment = *block->segment;
+      return {segment.stream, segment.address, block->offset, segment.birth};
     }
   };
   using FreeSet = std::set<Block *, BySize>;

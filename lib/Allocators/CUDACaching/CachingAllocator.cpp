@@ -10,6 +10,7 @@
 #include "Release.h"
 #include "llvm/ADT/DenseMap.h"
 #include "llvm/ADT/STLExtras.h"
+#include "llvm/ADT/StringExtras.h"
 #include "llvm/ADT/Twine.h"
 #include "llvm/Support/MathExtras.h"
 #include <cassert>
@@ -26,6 +27,8 @@ constexpr int64_t kSmallBuffer = int64_t(2) << 20;
 constexpr int64_t kMinLargeAlloc = int64_t(10) << 20;
 constexpr int64_t kRoundLarge = int64_t(2) << 20;
 constexpr uint64_t kExabyte = uint64_t(1) << 60;
+/// Of a segment that is there from the start.
+constexpr int64_t kMostBytes = int64_t(1) << 50;
 
 struct Request {
   int64_t requested;
@@ -41,16 +44,20 @@ struct Request {
 
 class CachingAllocator::Impl {
 public:
-  Impl(const CachingAllocatorSettings &settings, Device device)
-      : settings(settings), segments(this->settings, device) {
+  Impl(const CachingAllocatorSettings &settings, Device device,
+       CachingAllocatorOptions options)
+      : settings(settings),
+        segments(this->settings, device, std::move(options)) {
     setMemoryFraction(settings.perProcessMemoryFraction);
   }
 
   Result allocate(int64_t bytes, Stream stream);
   void free(Block *block);
   void releaseCached();
+  void processEvents();
   void setMemoryFraction(double fraction);
   std::vector<SegmentInfo> getSegments() const;
+  std::vector<Allocation> restore(llvm::ArrayRef<InitialSegment> initial);
 
   const CachingAllocatorSettings settings;
   DeviceSegments segments;
@@ -71,8 +78,8 @@ private:
   int64_t getSegmentSize(int64_t bytes) const;
   bool shouldSplit(const Block *block, const Request &request) const;
 
-  void processEvents();
   void putBack(Block *block);
+  Allocation addInitial(Block *block, const InitialBlock &initial);
   Block *takeFree(const Request &request);
   Block *obtain(Request &request, bool isRetry);
   Block *obtainNew(Request &request);
@@ -123,6 +130,7 @@ void CachingAllocator::Impl::free(Block *block) {
   CachingAllocatorStats &stats = segments.stats;
   bool isSmall = block->pool->isSmall;
   block->isAllocated = false;
+  segments.tell(AllocatorAction::FreeRequested, block, block->requested);
   stats.allocation.add(isSmall, -1);
   stats.allocatedBytes.add(isSmall, -block->size);
   if (block->size >= settings.maxSplitSize)
@@ -141,6 +149,7 @@ void CachingAllocator::Impl::putBack(Block *block) {
   CachingAllocatorStats &stats = segments.stats;
   bool isSmall = block->pool->isSmall;
   int64_t size = block->size, splits = 0, splitBytes = 0;
+  segments.tell(AllocatorAction::FreeCompleted, block, block->requested);
   for (Block *neighbour : {block->prev, block->next})
     if (int64_t bytes = segments.merge(block, neighbour)) {
       --splits;
@@ -265,6 +274,7 @@ Allocation CachingAllocator::Impl::finish(Block *block,
   stats.requestedBytes.add(isSmall, block->requested);
   if (block->size >= settings.maxSplitSize)
     stats.oversizeAllocations.add(1);
+  segments.tell(AllocatorAction::Alloc, block, block->requested);
   live[numAllocations] = block;
   return Allocation(numAllocations++);
 }
@@ -274,8 +284,10 @@ AllocatorOutOfMemory CachingAllocator::Impl::report(const Request &request) {
   AllocatorOutOfMemory report;
   report.kind = request.isRejected ? AllocatorOutOfMemory::Kind::Rejected
                                    : AllocatorOutOfMemory::Kind::Exhausted;
-  if (!request.isRejected)
+  if (!request.isRejected) {
     ++stats.numOoms;
+    segments.tellOutOfMemory(request.bytes, request.stream);
+  }
   report.requested = request.requested;
   report.segment = request.segment;
   report.deviceTotal = segments.getTotal();
@@ -343,12 +355,81 @@ std::vector<SegmentInfo> CachingAllocator::Impl::getSegments() const {
 }
 
 //===----------------------------------------------------------------------===//
+// What is there from the start
+//===----------------------------------------------------------------------===//
+
+static llvm::Error
+checkInitial(const CachingAllocator::InitialSegment &segment) {
+  using State = CachingAllocator::BlockInfo::State;
+  auto fail = [&](const char *why) {
+    return llvm::createStringError("the segment at 0x" +
+                                   llvm::utohexstr(segment.address) + why);
+  };
+  int64_t size = 0;
+  for (const CachingAllocator::InitialBlock &block : segment.blocks) {
+    if (block.size <= 0 || block.size > kMostBytes - size)
+      return fail(" has a block of no size, or of a wrong one");
+    if (block.requested < 0 || block.requested > block.size)
+      return fail(" has a block that is smaller than what was asked for");
+    if (!block.isMapped &&
+        (!segment.isExpandable || block.state != State::Inactive))
+      return fail(" has a block in use without memory");
+    size += block.size;
+  }
+  return size ? llvm::Error::success() : fail(" has no blocks");
+}
+
+Allocation CachingAllocator::Impl::addInitial(Block *block,
+                                              const InitialBlock &initial) {
+  using State = BlockInfo::State;
+  CachingAllocatorStats &stats = segments.stats;
+  bool isSmall = block->pool->isSmall;
+  block->requested = initial.requested;
+  stats.active.add(isSmall, 1);
+  stats.activeBytes.add(isSmall, block->size);
+  stats.requestedBytes.add(isSmall, block->requested);
+  if (initial.state == State::PendingFree) {
+    events[initial.waitsFor].blocks.push_back(block);
+    ++block->numEvents;
+    return Allocation();
+  }
+  block->isAllocated = true;
+  stats.allocation.add(isSmall, 1);
+  stats.allocatedBytes.add(isSmall, block->size);
+  if (block->size >= settings.maxSplitSize)
+    stats.oversizeAllocations.add(1);
+  live[numAllocations] = block;
+  return Allocation(numAllocations++);
+}
+
+std::vector<Allocation>
+CachingAllocator::Impl::restore(llvm::ArrayRef<InitialSegment> initial) {
+  CachingAllocatorStats &stats = segments.stats;
+  std::vector<Allocation> allocations;
+  for (const InitialSegment &segment : initial) {
+    BlockPool &pool = segment.isSmall ? small : large;
+    Block *block = segments.adopt(pool, segment)->first;
+    for (const InitialBlock &info : segment.blocks) {
+      if (info.state != BlockInfo::State::Inactive) {
+        allocations.push_back(addInitial(block, info));
+      } else if (block->isSplit() && !segment.isExpandable) {
+        stats.inactiveSplit.add(pool.isSmall, 1);
+        stats.inactiveSplitBytes.add(pool.isSmall, block->size);
+      }
+      block = block->next;
+    }
+  }
+  return allocations;
+}
+
+//===----------------------------------------------------------------------===//
 // The interface
 //===----------------------------------------------------------------------===//
 
 CachingAllocator::CachingAllocator(const CachingAllocatorSettings &settings,
-                                   Device device)
-    : impl(std::make_unique<Impl>(settings, device)) {}
+                                   Device device,
+                                   CachingAllocatorOptions options)
+    : impl(std::make_unique<Impl>(settings, device, std::move(options))) {}
 CachingAllocator::~CachingAllocator() = default;
 CachingAllocator::CachingAllocator(CachingAllocator &&) noexcept = default;
 CachingAllocator &
@@ -395,6 +476,8 @@ void CachingAllocator::synchronize(Stream stream) {
     found->second.numReady = found->second.blocks.size();
 }
 
+void CachingAllocator::processEvents() { impl->processEvents(); }
+
 void CachingAllocator::emptyCache() { impl->releaseCached(); }
 
 llvm::Error CachingAllocator::setMemoryFraction(double fraction) {
@@ -428,4 +511,23 @@ int64_t CachingAllocator::getBlockBytes(Allocation allocation) const {
 
 std::vector<SegmentInfo> CachingAllocator::getSegments() const {
   return impl->getSegments();
+}
+
+uint64_t CachingAllocator::getAddress(int64_t birth) const {
+  auto found = impl->segments.getSegments().find(birth);
+  assert(found != impl->segments.getSegments().end() && "it was released");
+  return found->second.address;
+}
+
+const CachingAllocatorSettings &CachingAllocator::getSettings() const {
+  return impl->settings;
+}
+
+llvm::Expected<std::vector<Allocation>>
+CachingAllocator::restore(llvm::ArrayRef<InitialSegment> initial) {
+  assert(impl->segments.getSegments().empty() && "it was used before");
+  for (const InitialSegment &segment : initial)
+    if (llvm::Error error = checkInitial(segment))
+      return error;
+  return impl->restore(initial);
 }

@@ -13,9 +13,22 @@ static constexpr int64_t kSmallBuffer = int64_t(2) << 20;
 //===----------------------------------------------------------------------===//
 
 Segment *DeviceSegments::addSegment(Stream stream, int64_t bytes,
-                                    int64_t pageSize) {
+                                    int64_t pageSize,
+                                    std::optional<uint64_t> address) {
+  using EqualBlocks = CachingAllocatorOptions::EqualBlocks;
   int64_t birth = numBorn++;
-  return &segments.try_emplace(birth, Segment{birth, stream, bytes, pageSize})
+  if (!address && options.chooseAddress) {
+    address = options.chooseAddress(bytes);
+  } else if (!address) {
+    address = nextAddress;
+    nextAddress += llvm::alignTo(bytes, kSmallBuffer);
+  }
+  uint64_t rank = options.equalBlocks == EqualBlocks::ByAddress
+                      ? *address
+                      : static_cast<uint64_t>(birth);
+  return &segments
+              .try_emplace(birth, Segment{birth, rank, *address, stream, bytes,
+                                          pageSize})
               .first->second;
 }
 
@@ -97,7 +110,7 @@ void DeviceSegments::count(const BlockPool &pool, int64_t bytes) {
 }
 
 Block *DeviceSegments::allocate(BlockPool &pool, Stream stream, int64_t bytes) {
-  if (bytes > getFree())
+  if (!hasMemory(bytes))
     return nullptr;
   Segment *segment = addSegment(stream, bytes, /*pageSize=*/0);
   segment->first = addBlock(segment, &pool, 0, bytes);
@@ -105,6 +118,7 @@ Block *DeviceSegments::allocate(BlockPool &pool, Stream stream, int64_t bytes) {
   stats.segment.add(pool.isSmall, 1);
   if (bytes >= settings.maxSplitSize)
     stats.oversizeSegments.add(1);
+  tell(AllocatorAction::SegmentAlloc, segment->first, bytes);
   return segment->first;
 }
 
@@ -116,6 +130,7 @@ void DeviceSegments::release(Block *block) {
   stats.segment.add(pool.isSmall, -1);
   if (block->size >= settings.maxSplitSize)
     stats.oversizeSegments.add(-1);
+  tell(AllocatorAction::SegmentFree, block, block->size);
   segments.erase(block->segment->birth);
   drop(block);
 }
@@ -123,6 +138,10 @@ void DeviceSegments::release(Block *block) {
 //===----------------------------------------------------------------------===//
 // Expandable segments
 //===----------------------------------------------------------------------===//
+
+int64_t DeviceSegments::getPageSize(const BlockPool &pool) const {
+  return pool.isSmall ? kSmallBuffer : settings.largeSegmentSize;
+}
 
 /// The block at the lowest place from which on idle neighbours suffice: one
 /// that is not mapped, or a free one in front of it.
@@ -147,7 +166,7 @@ Block *DeviceSegments::findRoom(BlockPool &pool, Stream stream, int64_t bytes) {
     obstacle = block;
   }
   // Addresses for nine eighths of the device, in whole pages.
-  int64_t pageSize = pool.isSmall ? kSmallBuffer : settings.largeSegmentSize;
+  int64_t pageSize = getPageSize(pool);
   int64_t total = device.totalBytes + device.totalBytes / 8;
   Segment *segment = addSegment(
       stream, llvm::divideCeil(total, pageSize) * pageSize, pageSize);
@@ -161,7 +180,7 @@ Block *DeviceSegments::findRoom(BlockPool &pool, Stream stream, int64_t bytes) {
 /// Maps the pages of the first `bytes` of a block, which is free then.
 bool DeviceSegments::map(Block *block, int64_t bytes) {
   int64_t mapped = llvm::alignTo(bytes, block->segment->pageSize);
-  if (mapped > getFree())
+  if (!hasMemory(mapped))
     return false;
   BlockPool &pool = *block->pool;
   pool.erase(block);
@@ -173,10 +192,12 @@ bool DeviceSegments::map(Block *block, int64_t bytes) {
     pool.insert(rest);
     block->size = mapped;
   }
+  Block pages = *block;
   merge(block, block->prev);
   merge(block, block->next);
   pool.insert(block);
   count(pool, mapped);
+  tell(AllocatorAction::SegmentMap, &pages, mapped);
   return true;
 }
 
@@ -211,13 +232,56 @@ void DeviceSegments::unmap(Block *block) {
   block->offset = firstPage;
   block->size = lastPage - firstPage;
   block->isMapped = false;
+  Block pages = *block;
   merge(block, block->prev);
   merge(block, block->next);
   count(pool, firstPage - lastPage);
+  tell(AllocatorAction::SegmentUnmap, &pages, lastPage - firstPage);
   if (block->isSplit()) {
     pool.insert(block);
     return;
   }
   segments.erase(block->segment->birth);
   drop(block);
+}
+
+//===----------------------------------------------------------------------===//
+// What is there from the start
+//===----------------------------------------------------------------------===//
+
+Segment *
+DeviceSegments::adopt(BlockPool &pool,
+                      const CachingAllocator::InitialSegment &initial) {
+  int64_t size = 0, mapped = 0;
+  for (const CachingAllocator::InitialBlock &block : initial.blocks) {
+    size += block.size;
+    mapped += block.isMapped ? block.size : 0;
+  }
+  Segment *segment =
+      addSegment(initial.stream, size,
+                 initial.isExpandable ? getPageSize(pool) : 0, initial.address);
+  Block *last = nullptr;
+  int64_t offset = 0;
+  std::vector<Block *> idle;
+  for (const CachingAllocator::InitialBlock &info : initial.blocks) {
+    Block *block = last ? addBehind(last, offset, info.size)
+                        : addBlock(segment, &pool, offset, info.size);
+    if (!last)
+      segment->first = block;
+    block->isMapped = info.isMapped;
+    if (info.state == CachingAllocator::BlockInfo::State::Inactive)
+      idle.push_back(block);
+    offset += info.size;
+    last = block;
+  }
+  for (Block *block : idle)
+    pool.insert(block);
+  reserved += mapped;
+  stats.reservedBytes.add(pool.isSmall, mapped);
+  if (!initial.isExpandable) {
+    stats.segment.add(pool.isSmall, 1);
+    if (size >= settings.maxSplitSize)
+      stats.oversizeSegments.add(1);
+  }
+  return segment;
 }

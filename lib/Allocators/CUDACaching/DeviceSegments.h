@@ -18,8 +18,9 @@ namespace koila {
 class DeviceSegments {
 public:
   DeviceSegments(const CachingAllocatorSettings &settings,
-                 CachingAllocator::Device device)
-      : settings(settings), device(device) {}
+                 CachingAllocator::Device device,
+                 CachingAllocatorOptions options)
+      : settings(settings), device(device), options(std::move(options)) {}
 
   /// A block that is a segment of its own, in no pool; null if the device has
   /// too little.
@@ -40,6 +41,23 @@ public:
   /// have memory or none has. The size of the neighbour, or 0.
   int64_t merge(Block *block, Block *neighbour);
 
+  /// A segment of blocks that are there from the start: free ones are in the
+  /// pool, none is counted but for what is reserved.
+  Segment *adopt(BlockPool &pool,
+                 const CachingAllocator::InitialSegment &initial);
+
+  /// To who listens.
+  void tell(AllocatorAction action, const Block *block, int64_t bytes) const {
+    if (options.observer)
+      options.observer({action, block->segment->address + block->offset, bytes,
+                        block->segment->stream, /*deviceFree=*/0});
+  }
+  void tellOutOfMemory(int64_t bytes, Stream stream) const {
+    if (options.observer)
+      options.observer({AllocatorAction::OutOfMemory, /*address=*/0, bytes,
+                        stream, getFree()});
+  }
+
   /// By birth.
   const std::map<int64_t, Segment> &getSegments() const { return segments; }
   int64_t getReserved() const { return reserved; }
@@ -49,7 +67,8 @@ public:
   CachingAllocatorStats stats;
 
 private:
-  Segment *addSegment(Stream stream, int64_t bytes, int64_t pageSize);
+  Segment *addSegment(Stream stream, int64_t bytes, int64_t pageSize,
+                      std::optional<uint64_t> address = std::nullopt);
   Block *addBlock(Segment *segment, BlockPool *pool, int64_t offset,
                   int64_t bytes);
   /// A new block directly in front of another one, or behind it.
@@ -57,12 +76,20 @@ private:
   Block *addBehind(Block *block, int64_t offset, int64_t bytes);
   void drop(Block *block);
   Block *findRoom(BlockPool &pool, Stream stream, int64_t bytes);
+  int64_t getPageSize(const BlockPool &pool) const;
   bool map(Block *block, int64_t bytes);
   void count(const BlockPool &pool, int64_t bytes);
+  bool hasMemory(int64_t bytes) const {
+    return bytes <= getFree() &&
+           (!options.hasMemory || options.hasMemory(bytes));
+  }
 
   const CachingAllocatorSettings &settings;
   CachingAllocator::Device device;
+  const CachingAllocatorOptions options;
   int64_t numBorn = 0, reserved = 0;
+  /// Where the driver gives addresses, on 64-bit systems.
+  uint64_t nextAddress = uint64_t(0x7) << 44;
   std::map<int64_t, Segment> segments;
   /// Blocks stay where they are; those that are gone are used again.
   std::deque<Block> blocks;
