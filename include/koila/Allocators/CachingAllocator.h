@@ -61,8 +61,9 @@ struct CachingAllocatorOptions {
   EqualBlocks equalBlocks = EqualBlocks::BySegmentBirth;
   /// Is told each event once it has happened.
   AllocatorObserver observer;
-  /// Whether the driver has so many bytes, which are not more than the device
-  /// has. Without it there are.
+  /// Whether the driver gives so many bytes, and limits that are not known here
+  /// allow them: asked for each segment, and for each range of pages. Without
+  /// it, as far as the device has them.
   std::function<bool(int64_t bytes)> hasMemory;
   /// The address of a new segment or reservation of so many bytes. Without it
   /// they lie one behind the other.

@@ -45,6 +45,8 @@ struct CachingAllocatorSettings {
   static llvm::Expected<CachingAllocatorSettings> parse(llvm::StringRef text);
 
   uint64_t getRoundupDivisions(int64_t bytes) const;
+  /// Of the block for a request.
+  int64_t roundSize(int64_t bytes) const;
 
   bool operator==(const CachingAllocatorSettings &other) const = default;
 };

@@ -74,7 +74,6 @@ private:
   bool collectsGarbage() const {
     return allowed && settings.garbageCollectionThreshold > 0;
   }
-  int64_t roundSize(int64_t bytes) const;
   int64_t getSegmentSize(int64_t bytes) const;
   bool shouldSplit(const Block *block, const Request &request) const;
 
@@ -94,17 +93,6 @@ private:
 //===----------------------------------------------------------------------===//
 // Sizes
 //===----------------------------------------------------------------------===//
-
-int64_t CachingAllocator::Impl::roundSize(int64_t bytes) const {
-  if (bytes < kMinBlockSize)
-    return kMinBlockSize;
-  uint64_t size = bytes, divisions = settings.getRoundupDivisions(bytes);
-  // Steps are not smaller than a block.
-  uint64_t step = kMinBlockSize;
-  if (divisions > 1 && size / kMinBlockSize >= divisions)
-    step = llvm::bit_floor(size) / divisions;
-  return llvm::alignTo(size, step);
-}
 
 int64_t CachingAllocator::Impl::getSegmentSize(int64_t bytes) const {
   if (bytes <= kSmallSize)
@@ -222,6 +210,9 @@ Block *CachingAllocator::Impl::obtain(Request &request, bool isRetry) {
       return nullptr;
     }
   }
+  // A limit that is not known here refuses before the driver is asked.
+  if (!segments.mayAsk(request.segment))
+    return nullptr;
   return settings.expandableSegments
              ? segments.grow(request.pool, request.stream, request.bytes)
              : segments.allocate(request.pool, request.stream, request.segment);
@@ -308,7 +299,7 @@ Result CachingAllocator::Impl::allocate(int64_t bytes, Stream stream) {
     return report;
   }
   processEvents();
-  int64_t rounded = roundSize(bytes);
+  int64_t rounded = settings.roundSize(bytes);
   Request request{bytes, rounded, getSegmentSize(rounded), stream,
                   rounded <= kSmallSize ? small : large};
   Block *block = takeFree(request);

@@ -356,3 +356,16 @@ uint64_t CachingAllocatorSettings::getRoundupDivisions(int64_t bytes) const {
   size_t index = log > kFirst ? log - kFirst : 0;
   return roundupDivisions[std::min(index, roundupDivisions.size() - 1)];
 }
+
+int64_t CachingAllocatorSettings::roundSize(int64_t bytes) const {
+  constexpr uint64_t kMinBlockSize = 512;
+  uint64_t size = bytes;
+  if (size < kMinBlockSize)
+    return kMinBlockSize;
+  uint64_t divisions = getRoundupDivisions(bytes);
+  // Steps are not smaller than a block.
+  uint64_t step = kMinBlockSize;
+  if (divisions > 1 && size / kMinBlockSize >= divisions)
+    step = llvm::bit_floor(size) / divisions;
+  return llvm::alignTo(size, step);
+}

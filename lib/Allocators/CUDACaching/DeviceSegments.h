@@ -58,6 +58,11 @@ public:
                         stream, getFree()});
   }
 
+  /// Whether who knows a recording says that there is memory.
+  bool mayAsk(int64_t bytes) const {
+    return !options.hasMemory || options.hasMemory(bytes);
+  }
+
   /// By birth.
   const std::map<int64_t, Segment> &getSegments() const { return segments; }
   int64_t getReserved() const { return reserved; }
@@ -80,8 +85,7 @@ private:
   bool map(Block *block, int64_t bytes);
   void count(const BlockPool &pool, int64_t bytes);
   bool hasMemory(int64_t bytes) const {
-    return bytes <= getFree() &&
-           (!options.hasMemory || options.hasMemory(bytes));
+    return bytes <= getFree() && mayAsk(bytes);
   }
 
   const CachingAllocatorSettings &settings;
