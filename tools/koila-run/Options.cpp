@@ -8,6 +8,7 @@
 #include "Options.h"
 #include "koila/Device/CpuIsa.h"
 #include "koila/Extension/Loading.h"
+#include "koila/Support/ByteSize.h"
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/ADT/StringRef.h"
 
@@ -21,6 +22,7 @@ memory and its time, and compare it with another.
 
   koila-run A.pt [B.pt] [options]
   koila-run --calibrate TABLE.json [options]
+  koila-run --replay SNAPSHOT.pickle [options]
 
 Next to the measured peak stands the one that koila predicts. With B.pt both run
 on the same inputs and B's results are compared with A's: in float64, and in the
@@ -50,6 +52,21 @@ sample's results would also have passed counts as a failure.
                       compare them with koila's rules, and write such a table
   --calls N           programs for each of its rows, each run at four batches
                       (default: 24)
+  --replay FILE       a snapshot of PyTorch's allocator for CUDA, as
+                      torch.cuda.memory._dump_snapshot() writes it after
+                      _record_memory_history(): its requests are made again of
+                      koila's simulated allocator, and each segment, place of a
+                      block and free is compared. Needs no GPU. Prints the peaks
+                      and the first difference
+  --device N          of which device (default: 0)
+  --replay-rules V    which of equal free blocks goes first: 2.13 (default), that
+                      of the oldest segment; 2.11, for PyTorch up to 2.11, that
+                      of the lowest address
+  --device-memory SIZE
+                      the memory of the device, as 80GiB: expandable segments
+                      reserve addresses by it, and a snapshot does not say
+  --memory-limit SIZE what set_per_process_memory_fraction() allowed, as 8GiB;
+                      a snapshot does not say, and garbage collection needs it
   --allow-setstate    load archives that run code at load (__setstate__)
   --archive-timeout N give up when LibTorch is busy reading an archive for more
                       than N seconds (default: 600; 0: no limit)
@@ -61,12 +78,14 @@ sample's results would also have passed counts as a failure.
   --help              this text
   --version           alone: koila's version, LLVM's, and LibTorch's
 
-Exit code: 0 done (and equal), 1 unequal, vacuous, or an error.
+Exit code: 0 done (and equal), 1 unequal, vacuous, different from the recording,
+or an error.
 
 Examples:
   koila-run resnet18.pt --input='x=float32[B,3,224,224]' --batch B=8
   koila-run model.pt tiled.pt --input='float32[B,3,64,64]' --batch B=64 --json
   koila-run --calibrate here.json --threads 32
+  koila-run --replay snapshot.pickle --replay-rules 2.11
 )";
 
 namespace {
@@ -79,10 +98,14 @@ public:
 private:
   void parseOption(StringRef name, std::optional<StringRef> inlineValue);
   int64_t parseNumber(StringRef name, StringRef text, int64_t least);
+  int64_t parseBytes(StringRef name, StringRef text);
+  bool parseReplayOption(StringRef name, llvm::function_ref<StringRef()> value);
 
   std::vector<StringRef> arguments;
   size_t next = 0;
   Options options;
+  /// One that belongs to --replay.
+  std::string replayOption;
 };
 } // namespace
 
@@ -96,6 +119,42 @@ int64_t OptionParser::parseNumber(StringRef name, StringRef text,
                      llvm::Twine(least))
                         .str());
   return value;
+}
+
+int64_t OptionParser::parseBytes(StringRef name, StringRef text) {
+  std::string error;
+  std::optional<int64_t> bytes = parseByteSize(text, error);
+  if (!bytes)
+    throw UserError(("--" + name + ": " + error).str());
+  return *bytes;
+}
+
+/// Whether it is an option of --replay.
+bool OptionParser::parseReplayOption(StringRef name,
+                                     llvm::function_ref<StringRef()> value) {
+  using EqualBlocks = CachingAllocatorOptions::EqualBlocks;
+  ReplayOptions &replay = options.replayOptions;
+  if (name == "device") {
+    replay.device = parseNumber(name, value(), 0);
+  } else if (name == "replay-rules") {
+    StringRef version = value();
+    if (version != "2.11" && version != "2.13")
+      throw UserError(("--replay-rules '" + version +
+                       "' is unknown; use 2.13, or 2.11 for recordings of "
+                       "PyTorch up to 2.11")
+                          .str());
+    replay.equalBlocks = version == "2.11" ? EqualBlocks::ByAddress
+                                           : EqualBlocks::BySegmentBirth;
+  } else if (name == "memory-limit") {
+    replay.memoryLimit = parseBytes(name, value());
+  } else if (name == "device-memory") {
+    replay.deviceMemory =
+        std::min(parseBytes(name, value()), ReplayOptions::kMostDeviceMemory);
+  } else {
+    return false;
+  }
+  replayOption = name.str();
+  return true;
 }
 
 void OptionParser::parseOption(StringRef name,
@@ -169,6 +228,12 @@ void OptionParser::parseOption(StringRef name,
     options.calibrate = value().str();
     if (options.calibrate.empty())
       throw UserError("--calibrate needs the name of a file to write");
+  } else if (name == "replay") {
+    options.replay = value().str();
+    if (options.replay.empty())
+      throw UserError("--replay needs the name of a snapshot");
+  } else if (parseReplayOption(name, value)) {
+    return;
   } else if (name == "calls") {
     options.calls = parseNumber(name, value(), 1);
   } else {
@@ -198,6 +263,16 @@ Options OptionParser::parse() {
     options.threads = getDefaultThreads();
   if (options.isa.empty())
     options.isa = getCpuIsa();
+  if (!options.replay.empty()) {
+    if (!options.paths.empty())
+      throw UserError("--replay runs no program; leave out '" +
+                      options.paths.front() + "'");
+    if (!options.calibrate.empty())
+      throw UserError("--replay and --calibrate exclude each other");
+    return options;
+  }
+  if (!replayOption.empty())
+    throw UserError("--" + replayOption + " belongs to --replay SNAPSHOT");
   if (!options.calibrate.empty()) {
     if (!options.paths.empty())
       throw UserError("--calibrate runs no program; leave out '" +

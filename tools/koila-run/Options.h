@@ -3,6 +3,7 @@
 #ifndef KOILA_TOOLS_KOILARUN_OPTIONS_H
 #define KOILA_TOOLS_KOILARUN_OPTIONS_H
 
+#include "koila/Allocators/SnapshotReplay.h"
 #include "koila/InputSpec/InputSpec.h"
 #include "koila/KernelModels/WorkspaceTable.h"
 #include "support/Untrusted.h"
@@ -43,6 +44,9 @@ struct Options {
   std::string calibrate;
   /// Programs for each row of that table.
   int64_t calls = 24;
+  /// The snapshot to replay; empty: run programs instead.
+  std::string replay;
+  ReplayOptions replayOptions;
   ArchiveOptions archives;
   bool json = false;
   bool help = false;

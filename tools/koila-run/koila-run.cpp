@@ -3,6 +3,7 @@
 #include "Calibrate.h"
 #include "Inputs.h"
 #include "Load.h"
+#include "Replay.h"
 #include "Report.h"
 #include "koila/InitAllDialects.h"
 #include "koila/InitAllExtensions.h"
@@ -55,6 +56,24 @@ static std::string prepareMethod(torch::jit::Module &module,
                      getGradientArguments(options.call.inputs)}))
       throw UserError("'" + path + "': " + *why);
   return step;
+}
+
+static void finishOutput() {
+  llvm::outs().flush();
+  if (llvm::outs().has_error()) {
+    std::string reason = llvm::outs().error().message();
+    llvm::outs().clear_error();
+    throw UserError("cannot write the report: " + reason);
+  }
+}
+
+static int replayRecording(const Options &options) {
+  bool agrees = replay(llvm::outs(), options);
+  finishOutput();
+  if (!agrees)
+    llvm::errs()
+        << "koila-run: error: the simulation and the recording differ\n";
+  return agrees ? 0 : 1;
 }
 
 static int runTool(Options options) {
@@ -148,12 +167,7 @@ static int runTool(Options options) {
     printJSON(llvm::outs(), report);
   else
     printText(llvm::outs(), report);
-  llvm::outs().flush();
-  if (llvm::outs().has_error()) {
-    std::string reason = llvm::outs().error().message();
-    llvm::outs().clear_error();
-    throw UserError("cannot write the report: " + reason);
-  }
+  finishOutput();
   bool good = !report.comparison ||
               (report.comparison->equal && !report.comparison->vacuous);
   if (!good)
@@ -178,7 +192,7 @@ int main(int argc, char **argv) {
       return 0;
     }
     startSupervised("koila-run");
-    return runTool(options);
+    return options.replay.empty() ? runTool(options) : replayRecording(options);
   } catch (const DiagnosedError &) {
   } catch (const UserError &error) {
     llvm::errs() << "koila-run: error: " << error.what() << '\n';
