@@ -22,7 +22,14 @@ from koila import (
 )
 from koila._check import check_op
 from koila._compile import CompiledModule, analyze, compile, max_batch
-from koila._errors import BudgetError, CompileError, KoilaError, KoilaWarning, Location
+from koila._errors import (
+    BudgetError,
+    CompileError,
+    KoilaError,
+    KoilaWarning,
+    Location,
+    OutOfMemoryError,
+)
 from koila._extensions import load_extension
 from koila._lazy import BatchedPair, BatchInfo, Evaluation, LazyFunction, LazyTensor, run
 from koila._operators import BatchArgument, Block, KernelTrace, register
@@ -57,6 +64,7 @@ __all__ = [
     "LazyTensor",
     "Location",
     "MetaData",
+    "OutOfMemoryError",
     "PrePass",
     "PrePassFunc",
     "Report",

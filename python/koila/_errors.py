@@ -16,6 +16,7 @@ __all__ = [
     "KoilaError",
     "KoilaWarning",
     "Location",
+    "OutOfMemoryError",
     "RuleError",
     "explain_torch",
     "warn_at",
@@ -88,6 +89,13 @@ class BudgetError(CompileError, torch.OutOfMemoryError):
     ) -> None:
         super().__init__(message, location, notes)
         self.smallest_budget = smallest_budget
+
+
+class OutOfMemoryError(KoilaError, torch.OutOfMemoryError):
+    """Memory ran out while a program ran, and no smaller tiles were left to try.
+
+    The cause is what PyTorch raised.
+    """
 
 
 class KoilaWarning(UserWarning):

@@ -29,8 +29,8 @@ import torch
 from torch import Tensor
 
 from koila._errors import KoilaError
-from koila._execute.out_of_memory import fits, is_out_of_memory
 from koila._execute.undo import Snapshot, WriteWatch
+from koila._out_of_memory import fits, is_out_of_memory
 
 __all__ = ["Retry", "batch", "chunked", "is_out_of_memory", "map", "range"]
 

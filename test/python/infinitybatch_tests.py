@@ -14,7 +14,7 @@ from torch import nn
 from torch.nn import functional as F
 
 import koila
-from koila._execute import out_of_memory
+from koila import _out_of_memory as out_of_memory
 from koila.compat import infinitybatch
 from koila.compat.infinitybatch import tiles, tools
 from memory_counter import peak_of

@@ -16,6 +16,7 @@ OUT_OF_MEMORY = [
     torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB."),
     RuntimeError("HIP out of memory. Tried to allocate 2.00 GiB."),
     RuntimeError("XPU out of memory. Tried to allocate 2.00 GiB."),
+    RuntimeError("Stand-in out of memory. Tried to allocate 2.00 GiB."),
     RuntimeError("MPS backend out of memory (MPS allocated: 5.00 GB)."),
     RuntimeError("CUDA error: out of memory\nCUDA kernel errors might be asynchronously reported"),
     RuntimeError("CUDA driver error: out of memory"),

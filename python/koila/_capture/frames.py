@@ -11,7 +11,15 @@ import torch
 
 from koila._errors import Location, warn_at
 
-__all__ = ["Frame", "Frames", "find_frames", "location_of", "raise_at", "warn_user"]
+__all__ = [
+    "Frame",
+    "Frames",
+    "find_frames",
+    "find_raised_at",
+    "location_of",
+    "raise_at",
+    "warn_user",
+]
 
 
 class Frame(NamedTuple):
@@ -85,6 +93,19 @@ def raise_at(error: BaseException, frames: Frames) -> None:
         exec(code, scope)
     finally:
         scope.clear()
+
+
+def find_raised_at(error: BaseException) -> Frames | None:
+    """The user's line that ``raise_at`` has put into the traceback of an error."""
+    found = None
+    trace = error.__traceback__
+    while trace is not None:
+        code = trace.tb_frame.f_code
+        if code.co_name == "<module>" and code.co_names == ("error",):
+            place = Frame(code.co_filename, trace.tb_lineno)
+            found = place, place
+        trace = trace.tb_next
+    return found
 
 
 def warn_user(text: str, registry: dict[Any, int] | None = None) -> None:

@@ -17,13 +17,15 @@ __all__ = ["FreedGraphs", "Graph", "measure_graphs", "walk"]
 class Graph:
     """What a run has left for autograd, by the tensors in which it ends. ``step`` are
     the bytes that the run needs with a backward pass that frees it, where they are
-    known, its budget, and what was announced of it. ``room`` is what there is for a pass
+    known, its budget, and what was announced of it. ``trial`` takes the run back, as
+    long as nothing else has become of it. ``room`` is what there is for a pass
     that goes on through graphs of the user's."""
 
     def __init__(self) -> None:
         self.ends: list[weakref.ref[Tensor]] = []
         self.step: tuple[int, int, set[tuple[str, int, str]]] | None = None
         self.room: Any = None
+        self.trial: Any = None
         _graphs.add(self)
 
     def end_in(self, tensor: Tensor) -> None:
@@ -32,6 +34,7 @@ class Graph:
     def free(self) -> None:
         """A backward pass has gone through it."""
         self.ends.clear()
+        self.trial = None
 
 
 _graphs: weakref.WeakSet[Graph] = weakref.WeakSet()

@@ -18,6 +18,7 @@ from koila._capture.frames import raise_at
 from koila._capture.graphs import Graph
 from koila._capture.made_of_sizes import Diagonal, Positions, find_made
 from koila._capture.memory import Aliases, written_by
+from koila._capture.rewind import Rewind
 from koila._capture.statistics import show_updated
 from koila._capture.values import GradientHook, Node, Value
 
@@ -222,16 +223,16 @@ class Program:
                 made[index] = None
         return [get(place) for place in self.results]
 
-    def run(self) -> None:
+    def run(self, rewind: Rewind | None = None) -> None:
         """Runs the calls on the tensors themselves, for good. Values that are
         asked for keep their tensors, the others free them where PyTorch would."""
         try:
             with CastCache() as casts:
-                self._run(casts)
+                self._run(casts, rewind)
         finally:
             show_updated()
 
-    def _run(self, casts: CastCache) -> None:
+    def _run(self, casts: CastCache, rewind: Rewind | None) -> None:
         nodes = self.nodes[::-1]
         graph = Graph()
         graphs = frozenset([graph])
@@ -283,7 +284,10 @@ class Program:
                             else:
                                 hook.attach(tensors[value.index])
             tensors.clear()
+            value = None
             node.finish()
+            if rewind is not None:
+                rewind.drop(node)
             for hook, tensor in late.pop(node, ()):
                 hook.attach(tensor)
 

@@ -44,6 +44,7 @@ from koila._capture.program import Program, places_of
 from koila._capture.unseen_writes import find_unseen_write
 from koila._capture.values import Call, Meta, Node, Value, detaching, rebuild
 from koila._errors import CompileError, Location
+from koila._out_of_memory import is_out_of_memory
 
 __all__ = [
     "TraceError",
@@ -186,6 +187,8 @@ def trace(
             try:
                 return _trace(way, problem if way.is_whole else None)
             except Exception as caught:  # torch raises of every type here
+                if is_out_of_memory(caught):
+                    raise  # another time there may be enough
                 error = TraceError.of(caught, program)
                 problem = problem or error
             if error.position is None or error.position < reached:

@@ -39,6 +39,8 @@ class Recording(threading.local):
         self.lent: list[Any] = []
         # Gradients of inputs that the program has been given, as of torch.autograd.grad.
         self.gradients: list[weakref.ref[torch.Tensor]] = []
+        # What is to be taken back where memory runs out.
+        self.trial: Any = None
         self._held: list[weakref.ref[Any]] = []
         self._all: list[weakref.ref[Any]] = []
 
@@ -74,6 +76,19 @@ class Recording(threading.local):
                 found[value] = None
         self._all = alive
         return list(found)
+
+    def hold_again(self, values: list[Value], nodes: list[Node], views: list[Any]) -> None:
+        """These are recorded as they were: the lists have what running them has taken off."""
+        held = {id(tensor) for reference in self._held if (tensor := reference()) is not None}
+        for value in values:
+            for holder in value.holders:
+                tensor = holder()
+                if tensor is not None and tensor._value is value and id(tensor) not in held:
+                    self._held.append(weakref.ref(tensor))
+        waiting = {*self.pending, *(node for node in nodes if node.writes_outside)}
+        self.pending[:] = sorted(waiting, key=lambda node: node.seq)
+        there = set(map(id, self.views))
+        self.views += [view for view in views if id(view) not in there]
 
     def list_pending(self) -> list[Node]:
         self.pending[:] = [node for node in self.pending if not node.done]

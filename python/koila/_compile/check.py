@@ -20,8 +20,8 @@ from koila._capture.structure import flatten
 from koila._compile.recorded_calls import step_loss
 from koila._compile.specialized_module import Refused, Specialization
 from koila._errors import CompileError, explain_torch
-from koila._execute.out_of_memory import is_out_of_memory
 from koila._interrupt import let_through
+from koila._out_of_memory import is_out_of_memory
 from koila._temporary import temporary_folder
 
 __all__ = ["check"]

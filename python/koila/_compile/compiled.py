@@ -28,8 +28,8 @@ from koila._compile.program_selection import Selection
 from koila._compile.recorded_calls import can_record, is_lazy, make_lazy, run_all, step_loss
 from koila._compile.specialize_call import Recipe
 from koila._compile.specialized_module import Refused, Specialization
-from koila._errors import CompileError
-from koila._execute.out_of_memory import is_out_of_memory
+from koila._errors import CompileError, OutOfMemoryError, explain_torch
+from koila._out_of_memory import is_out_of_memory, let_go, ran_out, release_cached
 from koila._report.report import Report
 
 __all__ = ["CompiledModule", "make_module"]
@@ -135,8 +135,7 @@ class CompiledModule(nn.Module):
     def train_step(self, *args: Any, **kwargs: Any) -> torch.Tensor:
         """One step over the batch: the loss, a tensor of no dims without
         gradient. Gradients are added to ``.grad``. What raises, also Ctrl-C, leaves
-        everything as before the step; where there were gradients, with what was
-        added until then."""
+        everything as before the step."""
         return self._step("train_step", args, kwargs, self._train_original)  # type: ignore[no-any-return]
 
     def grads(self, *args: Any, **kwargs: Any) -> tuple[torch.Tensor, list[torch.Tensor]]:
@@ -181,7 +180,7 @@ class CompiledModule(nn.Module):
                 self._refuse(found)
                 return self._run_original(call, untiled, found)
             try:
-                return found.run(name, call.arguments)
+                return self._run_in_memory(found, name, call)
             except Refused as refused:
                 # Another one may be made for it.
                 self._selection.drop(found)
@@ -193,6 +192,26 @@ class CompiledModule(nn.Module):
                 # The module itself raises what PyTorch does, at its own line.
                 return self._run_original(call, untiled, "the program raises")
         return self._run_original(call, untiled, reason)
+
+    def _run_in_memory(self, found: Specialization, name: str, call: Call) -> Any:
+        """The result of a program, of smaller tiles where memory runs out in these."""
+        while True:
+            versions = [tensor._version for tensor in call.tensors if not tensor.is_inference()]
+            try:
+                return found.run(name, call.arguments)
+            except (RuntimeError, MemoryError) as error:
+                if not ran_out(error):
+                    raise
+                failed = let_go(error)
+            now = [tensor._version for tensor in call.tensors if not tensor.is_inference()]
+            try:
+                if now != versions or not found.is_undone or self._recipe.options.guard == "raise":
+                    raise OutOfMemoryError(explain_torch(failed)[0]) from failed
+                # Outside of the handler, which would keep the tensors of the call.
+                release_cached()
+                found = self._selection.shrink(found, call, failed)
+            finally:
+                del failed
 
     def _find_obstacle(self, call: Call) -> str | None:
         """Why no program stands for a call, whatever its shapes."""

@@ -10,13 +10,22 @@ from typing import Any
 from torch import nn
 
 from koila import memory
-from koila._capture.frames import warn_user
+from koila._capture.frames import find_frames, location_of, warn_user
 from koila._capture.inputs import Inputs
+from koila._capture.thread_locks import exclusive
 from koila._compile.call_kind import Call, Expected
 from koila._compile.specialize_call import Recipe, specialize
 from koila._compile.specialized_module import Specialization
 from koila._compiler import count_rule_changes
-from koila._errors import BudgetError, CompileError
+from koila._errors import (
+    BudgetError,
+    CompileError,
+    Location,
+    OutOfMemoryError,
+    explain_torch,
+)
+from koila._interrupt import uninterrupted
+from koila._plan.planner import half_of, in_figures
 
 __all__ = ["Selection"]
 
@@ -41,6 +50,10 @@ class Selection:
         self._refused: list[tuple[Expected, tuple[int, ...], str]] = []
         self._compiled = 0
         self._is_warned = False
+        # Of steps and of other calls: samples of the largest tile that is tried, since memory
+        # ran out in a larger one; and the lines that were told so.
+        self._most: dict[bool, int] = {}
+        self._told: set[Location] = set()
         self._lock = threading.RLock()
 
     def find(self, method: str, call: Call) -> Specialization | str:
@@ -115,12 +128,49 @@ class Selection:
             refused = Expected(call, trains), state, why
             self._refused = [*self._refused[-_MOST_KEPT:], refused]
             return self._settle(beyond, call, why)
+        if (most := self._most.get(trains)) is not None and (made.tile or most + 1) > most:
+            with contextlib.suppress(CompileError):
+                made = self._with_tile(made, most)
         if beyond is not None:
             self.drop(beyond)
         self._kept = [made, *self._kept[: _MOST_KEPT - 1]]
         if trains == self._recipe.trains:
             self.main = made
         return made
+
+    def shrink(self, item: Specialization, call: Call, error: Exception) -> Specialization:
+        """The program in half of the tiles in which memory ran out, also for later calls; said
+        with the sizes. Raises OutOfMemoryError where there are none."""
+        samples = item.tile or call.size or 0
+        count = "one sample" if samples == 1 else f"{samples} samples"
+        text = f"memory ran out with {count} at once, {in_figures(error, item.peak)}"
+        half = half_of(samples)
+        try:
+            if half is None:
+                raise CompileError("no tile is smaller")
+            with self._lock:
+                made = self._with_tile(item, half)
+        except CompileError as problem:
+            raise OutOfMemoryError(
+                f"{self._recipe.name}: {text}, and {problem.message}: {explain_torch(error)[0]}"
+            ) from error
+        self._most[item.trains] = half
+        self._kept = [made, *(other for other in self._kept if other is not item)]
+        if self.main is item:
+            self.main = made
+        place = location_of(find_frames())
+        if place not in self._told:
+            self._told.add(place)
+            warn_user(
+                f"{self._recipe.name}: {text}; this runs again with {half} at once, or fewer, and "
+                "so do later calls"
+            )
+        return made
+
+    @exclusive
+    @uninterrupted
+    def _with_tile(self, item: Specialization, tile: int) -> Specialization:
+        return item.with_tile(tile, self._recipe.name)
 
     def _settle(self, beyond: Specialization | None, call: Call, why: str) -> Specialization | str:
         """Of a call that nothing can be compiled for: where there is a program but

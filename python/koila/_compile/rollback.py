@@ -9,47 +9,64 @@ import torch
 from torch import nn
 
 from koila._compile.staleness import Follower
+from koila._execute.undo import Copies, RandomState
 from koila._interrupt import held_back
 
 __all__ = ["Undo"]
 
+_CPU = torch.device("cpu")
+
 
 class Undo:
     """What steps of a module change: gradients, buffers and, if it ``draws``, the
-    generator.
+    generators of the host and of ``device``.
 
-    Copies of buffers are made once: they are no part of what a step needs. Of
-    gradients none are made: where there were some before, what the tiles have added
-    stays.
+    Copies are no part of what a step needs: those of buffers are made once, those of
+    gradients that are there in memory that PyTorch's allocator does not count. Without
+    memory for these, what the tiles have added stays.
     """
 
-    def __init__(self, module: nn.Module, follower: Follower, draws: bool) -> None:
+    def __init__(
+        self,
+        module: nn.Module,
+        follower: Follower,
+        draws: bool,
+        device: torch.device = _CPU,
+    ) -> None:
         self._module = module
         self._follower = follower
         self._draws = draws
+        self._device = device
         # None before the first step shows which are written to.
         self._copies: list[tuple[torch.Tensor, torch.Tensor]] | None = None
         self._is_learned = False
+        # Whether nothing of the last step that raised is left.
+        self.is_undone = False
 
     @contextlib.contextmanager
-    def step(self) -> Iterator[None]:
-        """One step: Ctrl-C waits for its end, and then nothing of it is left."""
+    def step(self, adds: bool) -> Iterator[None]:
+        """One step, which ``adds`` to gradients: Ctrl-C waits for its end, and then nothing of
+        it is left."""
+        self.is_undone = True
         weights = [weight for weight in self._module.parameters() if weight.grad is None]
-        whole = len(weights) == sum(1 for _ in self._module.parameters())
-        # Not as a tensor, which would be part of what a step holds.
-        state = torch.default_generator.get_state().numpy().tobytes() if self._draws else None
+        there = (
+            [] if not adds else [w.grad for w in self._module.parameters() if w.grad is not None]
+        )
+        gradients = Copies.make(there)
+        random = RandomState(self._device) if self._draws else None
         self._copy_buffers()
         assigned = self._follower.list_assigned()
+        self.is_undone = False
         try:
             with held_back():
                 yield
                 self._learn()
         except BaseException:
-            # With gradients that cannot be told apart the step counts.
-            if whole:
+            if gradients is not None:
                 with held_back():
-                    self._restore(weights, state)
+                    self._restore(weights, gradients, random)
                     self._follower.assign(assigned)
+                    self.is_undone = True
             raise
 
     def _copy_buffers(self) -> None:
@@ -81,12 +98,15 @@ class Undo:
                 kept += own
         self._copies, self._is_learned = kept, True
 
-    def _restore(self, weights: list[nn.Parameter], state: bytes | None) -> None:
+    def _restore(
+        self, weights: list[nn.Parameter], gradients: Copies, random: RandomState | None
+    ) -> None:
+        for weight in weights:
+            weight.grad = None
+        gradients.restore()
         with torch.no_grad():
-            for weight in weights:
-                weight.grad = None
             for buffer, copy in self._copies or ():
                 if not torch.equal(buffer, copy):
                     buffer.copy_(copy)
-        if state is not None:
-            torch.default_generator.set_state(torch.frombuffer(bytearray(state), dtype=torch.uint8))
+        if random is not None:
+            random.restore()

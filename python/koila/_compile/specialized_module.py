@@ -18,7 +18,6 @@ from koila._compile.call_kind import Call, Expected
 from koila._compile.named_tuples import NamedTuples
 from koila._compile.rollback import Undo
 from koila._compile.staleness import Follower
-from koila._interrupt import held_back
 from koila._report.report import Report
 from koila._temporary import temporary_folder
 
@@ -68,14 +67,20 @@ class Specialization:
         self, original: nn.Module, captured: Captured, script: torch.jit.ScriptModule
     ) -> None:
         self.follower = Follower(original, captured, script)
-        self._undo = Undo(original, self.follower, self.options.random != "refuse")
+        # Files are made for tensors on one device.
+        weight = next(original.parameters(), None)
+        device = torch.device("cpu") if weight is None else weight.device
+        self._undo = Undo(original, self.follower, self.options.random != "refuse", device)
+        # Layers that normalise write to their buffers then, and count no version.
+        may_write = any(part.training for part in original.modules())
+        self._is_undoing = self.trains or self.follower.assigns or may_write
         self._tuples = None if captured.layout is not None else NamedTuples(original)
 
-    def _as_a_whole(self) -> contextlib.AbstractContextManager[None]:
+    def _as_a_whole(self, method: str) -> contextlib.AbstractContextManager[None]:
         """Whatever is changed by a call is changed wholly, or not at all."""
-        if self.trains:
-            return self._undo.step()
-        return held_back() if self.follower.assigns else contextlib.nullcontext()
+        if self._is_undoing:
+            return self._undo.step(method == "train_step")
+        return contextlib.nullcontext()
 
     @property
     def specs(self) -> list[str]:
@@ -96,6 +101,11 @@ class Specialization:
     def peak(self) -> int | None:
         """Bytes of the largest batch that it was compiled for."""
         return self.report.peak
+
+    @property
+    def is_undone(self) -> bool:
+        """Whether nothing is left of the last call, which raised."""
+        return self._undo.is_undone or not self._is_undoing
 
     def find_difference(self, call: Call) -> str | None:
         """How a call is another than those that this is for."""
@@ -121,7 +131,7 @@ class Specialization:
                 raise Refused("the arguments are of other types than the example's")
             tensors, kwargs = tuple(taken), {}
         try:
-            with self._as_a_whole():
+            with self._as_a_whole(method):
                 # A step differentiates, whoever asks for it.
                 with torch.set_grad_enabled(self.trains or torch.is_grad_enabled()):
                     result = function(*tensors, *arguments.target, **kwargs)
@@ -136,6 +146,23 @@ class Specialization:
         if layout is not None:
             return layout.give(result)
         return result if self._tuples is None else self._tuples.restore(result)
+
+    def with_tile(self, tile: int, name: str) -> Specialization:
+        """The same program in other tiles, whatever they need."""
+        options = dataclasses.replace(self.options, tile=tile, budget=None)
+        compiled = _compiler.compile_script(
+            self.source,
+            self._specs,
+            batch=self._batch,
+            name=name,
+            **dataclasses.asdict(dataclasses.replace(options, guard="raise")),
+        )
+        new = object.__new__(type(self))
+        new.__dict__.update(self.__dict__)
+        new.options, new.script, new.tile = options, compiled.module, compiled.tile
+        new.report, new.remarks = Report(compiled.report), compiled.remarks
+        new._share(self.original, self._captured, compiled.module)
+        return new
 
     def run_source(self, arguments: Arguments) -> Any:
         """What ``source`` returns, in place of the module."""

@@ -121,6 +121,8 @@ class Follower:
             if binding.value is not value:
                 setattr(binding.owner, binding.name, value)
                 binding.update()
+            else:
+                binding.set()  # a script that raised may have another one already
         if self._assigned:
             self.renew()
 

@@ -11,7 +11,7 @@ import torch
 from koila._capture.frames import raise_at
 from koila._capture.statistics import settle_updates
 from koila._capture.values import Node
-from koila._execute.out_of_memory import is_out_of_memory
+from koila._out_of_memory import ran_out
 from koila._plan.planner import Run
 
 __all__ = ["as_eager"]
@@ -20,20 +20,20 @@ _T = TypeVar("_T")
 
 
 def as_eager(run: Run, call: Callable[[], _T]) -> _T:
-    """What the call of a compiled program returns. TorchScript raises errors of
-    its own: then the recorded calls run again, a few samples at a time and
-    without a graph, until one of them raises PyTorch's. What they raise beside that, as
-    where few samples are too few, is not what has happened. Where memory ran out nothing
-    runs again."""
+    """What the call of a compiled program returns; its statistics are to be settled by
+    whoever calls. TorchScript raises errors of its own: then the recorded calls run again, a
+    few samples at a time and without a graph, until one of them raises PyTorch's. What they
+    raise beside that, as where few samples are too few, is not what has happened. Where
+    memory ran out nothing runs again here."""
     try:
-        try:
-            return call()
-        finally:
-            # What comes before an error has updated its statistics, and what comes
-            # behind it never will.
-            settle_updates(run.program.nodes)
-    except RuntimeError as error:
-        if is_out_of_memory(error):
+        return call()
+    except BaseException as error:
+        if ran_out(error):
+            raise  # and is taken back
+        # What comes before an error has updated its statistics, and what comes
+        # behind it never will.
+        settle_updates(run.program.nodes)
+        if not isinstance(error, RuntimeError):
             raise
         caught = error.with_traceback(None)
     try:

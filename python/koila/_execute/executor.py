@@ -23,6 +23,7 @@ from koila._capture.frames import Frames, find_frames, location_of
 from koila._capture.memory import Aliases, is_view, written_by
 from koila._capture.program import Program
 from koila._capture.recorder import is_lent, known, wrap
+from koila._capture.rewind import Rewind
 from koila._capture.statistics import list_readers, settle_updates
 from koila._capture.thread_recordings import recording
 from koila._capture.values import Call, Group, Meta, Node, Value, is_open
@@ -32,8 +33,10 @@ from koila._execute.batch_parts import find_parts, take_parts
 from koila._execute.cuts import find_cut, make_gradients, weigh
 from koila._execute.errors import as_eager
 from koila._execute.numpy_memory import check_lent, is_lent_whole
+from koila._execute.smaller_tiles import begin, in_smaller_tiles, in_tiles, spoil
 from koila._execute.views import find_shared, has_base_in, settle_views
 from koila._interrupt import held_back
+from koila._out_of_memory import ran_out
 from koila._plan.planner import Run, start
 
 __all__ = [
@@ -42,6 +45,7 @@ __all__ = [
     "expose_memory",
     "held_with",
     "is_as_recorded",
+    "lay_out",
     "list_unseen",
     "materialize",
     "ordinary",
@@ -473,6 +477,10 @@ def _compile_forward(run: Run, values: list[Value]) -> Compiled | None:
 def _read(asked: list[Value], frames: Frames) -> None:
     """Computes values, and with them what else the program holds. The recording
     stays where a backward pass may follow."""
+    in_smaller_tiles(lambda: _read_with_held(asked, frames))
+
+
+def _read_with_held(asked: list[Value], frames: Frames) -> None:
     asked = list(dict.fromkeys(map(find_shared, asked)))
     held = [value for value in map(find_shared, held_with(asked)) if value not in asked]
     held = list(dict.fromkeys(held))
@@ -500,8 +508,9 @@ def _read(asked: list[Value], frames: Frames) -> None:
         if fits or outside:
             if not fits:
                 run.run_whole("it writes to tensors that are there")
+            rewind = begin(run, whole)
             run.note(None)
-            run_for_good(whole)
+            run_for_good(whole, rewind)
             return
     run = _start_read(program, [*values, *held], frames)
     program = run.program
@@ -521,15 +530,16 @@ def _read(asked: list[Value], frames: Frames) -> None:
         # The step that followed the last time ran whole: its forward pass is
         # not made twice.
         whole = prepare([*values, *held])
+        rewind = begin(run, whole)
         run.note(None)
-        run_for_good(whole)
+        run_for_good(whole, rewind)
         return
     if graph:
         del recording.reads[:-_MOST_READS]
         made = [weakref.ref(root.node) for root in program.roots if root.node is not None]
         recording.reads.append((run.plan, made))
     if run.fits():
-        results, compiled = _evaluate(program), None
+        results, compiled = _evaluate(run), None
     else:
         more = len(program.roots) > len(values)
         try:
@@ -550,9 +560,9 @@ def _read(asked: list[Value], frames: Frames) -> None:
                 del first
                 return
             run.run_whole(error)
-            results, compiled = _evaluate(program), None
+            results, compiled = _evaluate(run), None
         else:
-            results = call_forward(run, compiled)
+            results, compiled = call_forward(run, compiled)
     settle_results(program.roots, results)
     run.note(compiled, is_read=graph)
 
@@ -584,6 +594,10 @@ def read_each(values: list[Value], frames: Frames) -> None:
 
 
 def _read_alone(values: list[Value], frames: Frames, depth: int = 0) -> None:
+    in_smaller_tiles(lambda: _read_without_held(values, frames, depth))
+
+
+def _read_without_held(values: list[Value], frames: Frames, depth: int) -> None:
     values = list(dict.fromkeys(map(find_shared, values)))
     program = prepare(values, graph=False)
     if waiting := _list_waiting(program, values):
@@ -608,13 +622,13 @@ def _read_alone(values: list[Value], frames: Frames, depth: int = 0) -> None:
         del first
         return
     if compiled is not None:
-        results = call_forward(run, compiled)
+        results, compiled = call_forward(run, compiled)
     else:
         if unknown is not None:
             run.fits()  # says that nothing protects it
         elif problem is not None:
             run.run_whole(problem)
-        results = _evaluate(program)
+        results = _evaluate(run)
     settle_results(program.roots, results)
     run.note(compiled, is_read=True)
 
@@ -632,23 +646,39 @@ def _list_waiting(program: Program, values: list[Value]) -> list[Value]:
     ]
 
 
-def _evaluate(program: Program) -> list[Tensor]:
+def _evaluate(run: Run) -> list[Tensor]:
+    begin(run)
+    program = run.program
     try:
-        return program.evaluate()
-    finally:
-        settle_updates(program.nodes)
+        found = [
+            tensor if root.is_leaf() else lay_out(tensor, root.meta)
+            for tensor, root in zip(program.evaluate(), program.roots, strict=True)
+        ]
+    except BaseException as error:
+        if not ran_out(error):
+            settle_updates(program.nodes)
+        raise
+    settle_updates(program.nodes)
+    spoil()
+    return found
 
 
-def call_forward(run: Run, compiled: Compiled) -> list[Tensor]:
-    with torch.no_grad():
-        result = as_eager(run, lambda: compiled.module.forward(*run.take()))
+def call_forward(run: Run, compiled: Compiled) -> tuple[list[Tensor], Compiled]:
+    """The results of a program in tiles, and what it ran as."""
+
+    def attempt(compiled: Compiled) -> list[Tensor]:
+        with torch.no_grad():
+            result = as_eager(run, lambda: compiled.module.forward(*run.take()))
+        results = list(result) if isinstance(result, tuple) else [result]
+        return [
+            # Statistics that were asked for themselves were lent, and have gone back.
+            tensor if root.is_leaf() else lay_out(tensor.reshape(root.meta.shape), root.meta)
+            for tensor, root in zip(results, run.program.roots, strict=True)
+        ]
+
+    found = in_tiles(run, compiled, attempt)
     run.traced().release()
-    results = list(result) if isinstance(result, tuple) else [result]
-    return [
-        # Statistics that were asked for themselves were lent, and have gone back.
-        tensor if root.is_leaf() else tensor.reshape(root.meta.shape)
-        for tensor, root in zip(results, run.program.roots, strict=True)
-    ]
+    return found
 
 
 def _is_written(value: Value) -> bool:
@@ -665,7 +695,7 @@ def settle_results(values: list[Value], results: list[Tensor]) -> None:
     that the program holds."""
     for value, tensor in zip(values, results, strict=True):
         if not value.is_leaf():
-            _settle(value, _lay_out(tensor, value.meta))
+            _settle(value, lay_out(tensor, value.meta))
     settle_views(_settle)
 
 
@@ -682,11 +712,13 @@ def _settle(value: Value, tensor: Tensor) -> None:
     value.settle(tensor)
 
 
-def run_for_good(program: Program) -> None:
+def run_for_good(program: Program, rewind: Rewind | None = None) -> None:
     """Runs the calls whole, and what writes to the memory that they make: others would make
     such a write again."""
     later = _find_later_writes(program.nodes)
-    program.run()
+    if later:
+        spoil()
+    program.run(rewind)
     settle_views(_settle, anew=True)
     run_nodes(later)
 
@@ -715,7 +747,7 @@ def _find_later_writes(nodes: list[Node]) -> list[Node]:
     ]
 
 
-def _lay_out(tensor: Tensor, meta: Meta) -> Tensor:
+def lay_out(tensor: Tensor, meta: Meta) -> Tensor:
     """The tensor in memory as PyTorch would have it: tiles are written row by row."""
     pairs = zip(meta.shape, tensor.stride(), meta.stride, strict=True)
     if all(extent < 2 or mine == wanted for extent, mine, wanted in pairs) or 0 in meta.shape:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -39,6 +39,7 @@ from koila._execute.executor import (
     check_split,
     held_with,
     is_as_recorded,
+    lay_out,
     outside,
     prepare,
     read,
@@ -54,6 +55,7 @@ from koila._execute.hooks import (
     differentiate_at_hooks,
     find_hooked,
 )
+from koila._execute.smaller_tiles import begin, in_smaller_tiles, in_tiles, spoil
 from koila._plan.announce import Announced, announce
 from koila._plan.planner import Plan, Run, start
 
@@ -128,6 +130,7 @@ def _run_whole(run: Run, is_alone: bool = False) -> None:
     with contextlib.suppress(CompileError):
         peak = run.peak()
     nodes = set(run.program.nodes)
+    reads = [plan for plan, _ in recording.reads]
     for plan, made in recording.reads:
         plan.step_peak = peak if all(reference() in nodes for reference in made) else None
     recording.reads.clear()
@@ -138,8 +141,11 @@ def _run_whole(run: Run, is_alone: bool = False) -> None:
         leaf.tensor is not None and leaf.tensor.grad_fn is not None and not leaf.graphs
         for leaf in program.leaves
     )
+    if is_alone:
+        spoil()  # it is a part of what is done
+    rewind = begin(run, program, reads)
     with memory.CountedMemory() if begins else contextlib.nullcontext() as counted:
-        run_for_good(program)
+        run_for_good(program, rewind)
         live = 0 if counted is None else counted.get_live()
     for graph in {graph for root in roots for graph in root.graphs}:
         if peak is not None:
@@ -181,8 +187,34 @@ class _Step:
             plan.step_peak = None
         recording.reads.clear()
 
-    def finish(self, results: Any, gradients: dict[int, Tensor]) -> dict[int, Tensor]:
-        """Keeps the results, and returns all gradients."""
+    def call(
+        self,
+        attempt: Callable[[Callable[[], Any]], dict[int, Tensor]],
+        added_to: Iterable[Tensor] = (),
+    ) -> dict[int, Tensor]:
+        """Keeps the results, and returns all gradients. ``attempt`` prepares weights for what
+        it is given, calls that, and returns their gradients; ``added_to`` are the tensors in
+        which they are added up."""
+
+        def step(compiled: Compiled) -> tuple[list[Tensor], dict[int, Tensor]]:
+            results: list[Any] = []
+            arguments = self.run.take()
+            gradients = attempt(
+                lambda: results.append(
+                    as_eager(self.run, lambda: compiled.module.train_step(*arguments))
+                )
+            )
+            return self._arrange(results.pop(), gradients)
+
+        (found, gradients), self.compiled = in_tiles(self.run, self.compiled, step, added_to)
+        settle_results(self.run.program.roots, found)
+        self.run.note(self.compiled)
+        return gradients
+
+    def _arrange(
+        self, results: Any, gradients: dict[int, Tensor]
+    ) -> tuple[list[Tensor], dict[int, Tensor]]:
+        """The results as the program has them, and all gradients."""
         run, traced = self.run, self.traced
         found = list(results) if isinstance(results, (tuple, list)) else [results]
         count = len(traced.differentiated)
@@ -193,14 +225,12 @@ class _Step:
             if order is not None:
                 gradient = gradient.permute(sorted(range(len(order)), key=order.__getitem__))
             gradients[index] = gradient.reshape(run.program.leaves[index].meta.shape)
-        roots = run.program.roots
-        settle_results(
-            roots,
-            [tensor.reshape(root.meta.shape) for tensor, root in zip(found, roots, strict=True)],
-        )
         _hash_weights(run.program)
-        run.note(self.compiled)
-        return gradients
+        roots = zip(found, run.program.roots, strict=True)
+        return [
+            tensor if root.is_leaf() else lay_out(tensor.reshape(root.meta.shape), root.meta)
+            for tensor, root in roots
+        ], gradients
 
 
 def _step_beside_grads(run: Run, or_raise: bool = False) -> dict[int, Tensor]:
@@ -210,14 +240,17 @@ def _step_beside_grads(run: Run, or_raise: bool = False) -> dict[int, Tensor]:
     # Here, too, a step adds to gradients that are there: to some of its own.
     run.grads = "present"
     step = _Step(run, sum(without_copies(leaves[index]).nbytes for index in trained), or_raise)
-    try:
-        arguments = run.take()
+
+    def attempt(call: Callable[[], Any]) -> dict[int, Tensor]:
         for weight in trained.values():
+            weight.grad = None
             weight.grad = torch.zeros_like(weight)
-        results = as_eager(run, lambda: step.compiled.module.train_step(*arguments))
+        call()
         found = {index: trained[index].grad for index in traced.reached}
-        gradients = {index: gradient for index, gradient in found.items() if gradient is not None}
-        return step.finish(results, gradients)
+        return {index: gradient for index, gradient in found.items() if gradient is not None}
+
+    try:
+        return step.call(attempt)
     finally:
         traced.release()
 
@@ -246,29 +279,35 @@ def _step_into_grads(run: Run, retain_graph: bool) -> None:
     """Adds the gradients of the loss to ``.grad``."""
     traced, leaves = run.traced(), run.program.leaves
     apart = {i: w for i, w in traced.weights.items() if not is_direct(leaves[i].tensor)}
+    given = {
+        index: leaves[index].tensor.grad  # type: ignore[union-attr]
+        for index, weight in traced.weights.items()
+        if weight.requires_grad and index not in apart
+    }
+    there = [gradient for gradient in given.values() if gradient is not None]
     # What they add up here is there beside `.grad`.
-    step = _Step(
-        run, sum(without_copies(leaves[i]).nbytes for i, w in apart.items() if w.requires_grad)
-    )
-    try:
-        arguments = run.take()
+    beside = sum(without_copies(leaves[i]).nbytes for i, w in apart.items() if w.requires_grad)
+    if "auto" in run.budgets and run.device.type == "cpu":
+        beside += sum(gradient.nbytes for gradient in there)  # copies, to be put back
+    step = _Step(run, beside)
+
+    def attempt(call: Callable[[], Any]) -> dict[int, Tensor]:
         for index, weight in traced.weights.items():
             if not weight.requires_grad:
                 continue
+            weight.grad = None
             # Gradients are added to those that are there, in place.
-            given = leaves[index].tensor
-            weight.grad = torch.zeros_like(weight) if index in apart else given.grad  # type: ignore[union-attr]
-        results = as_eager(run, lambda: step.compiled.module.train_step(*arguments))
-        gradients: dict[int, Tensor] = {}
-        for index in traced.reached:
-            gradient = traced.weights[index].grad
-            if gradient is None:
-                continue
-            if index in apart:
-                gradients[index] = gradient
-            else:
-                leaves[index].tensor.grad = gradient  # type: ignore[union-attr]
-        _deliver(run.program, step.finish(results, gradients), retain_graph, _Room.beside(run))
+            weight.grad = torch.zeros_like(weight) if index in apart else given[index]
+        call()
+        found = {index: traced.weights[index].grad for index in traced.reached}
+        return {index: gradient for index, gradient in found.items() if gradient is not None}
+
+    try:
+        gradients = step.call(attempt, there)
+        for index in given:
+            if index in gradients:
+                leaves[index].tensor.grad = gradients.pop(index)  # type: ignore[union-attr]
+        _deliver(run.program, gradients, retain_graph, _Room.beside(run))
     finally:
         traced.release()
 
@@ -446,10 +485,14 @@ def _find_loss(values: list[Value]) -> Value | None:
     return last if all(held.node in inside for held in losses) else None
 
 
-@outside
 def _read_loss(value: Value, frames: Frames) -> None:
     """Computes a loss that is read. If it has to be split, its gradients come
     along, since backward() usually follows."""
+    in_smaller_tiles(lambda: _compute_loss(value, frames), read=value)
+
+
+@outside
+def _compute_loss(value: Value, frames: Frames) -> None:
     # What a pass has found already is not differentiated for a look at it.
     if _is_known(value):
         read([value], frames)
@@ -504,6 +547,14 @@ def backward(
     _refuse_second(value)
     if retain_graph:
         announce_retained([value], frames)
+    in_smaller_tiles(
+        lambda: _differentiate_loss(value, frames, retain_graph, create_graph, inputs), of=value
+    )
+
+
+def _differentiate_loss(
+    value: Value, frames: Frames, retain_graph: bool, create_graph: bool, inputs: Any
+) -> None:
     if not _backward(value, frames, retain_graph, create_graph, inputs):
         tensor = value.tensor
         assert tensor is not None
@@ -923,12 +974,20 @@ def _collect(
     ]
 
 
-@outside
 def gradients(
     value: Value, inputs: list[Tensor], frames: Frames, allow_unused: bool, retain_graph: bool
 ) -> tuple[Tensor | None, ...] | None:
     """What ``torch.autograd.grad`` returns for a loss and leaves, in tiles; None
     if the program was run whole, for PyTorch to differentiate."""
+    return in_smaller_tiles(
+        lambda: _find_gradients(value, inputs, frames, allow_unused, retain_graph)
+    )
+
+
+@outside
+def _find_gradients(
+    value: Value, inputs: list[Tensor], frames: Frames, allow_unused: bool, retain_graph: bool
+) -> tuple[Tensor | None, ...] | None:
     _refuse_second(value)
     if not is_open(value) or not is_loss(value) or not value.meta.requires_grad:
         return None

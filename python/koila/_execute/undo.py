@@ -15,9 +15,11 @@ from torch import Tensor
 from koila._capture.by_memory import place_of
 from koila._capture.dispatch_mode import DispatchMode
 from koila._capture.module_snapshot import tensors_of
+from koila._capture.values import unnoticed
 from koila._errors import KoilaError
+from koila._out_of_memory import is_out_of_memory
 
-__all__ = ["RandomState", "Snapshot", "WriteWatch", "kept"]
+__all__ = ["Copies", "RandomState", "Snapshot", "WriteWatch", "kept"]
 
 
 class RandomState:
@@ -25,7 +27,8 @@ class RandomState:
     of all CUDA devices."""
 
     def __init__(self, device: torch.device | None = None) -> None:
-        self._host = torch.get_rng_state()
+        # Not as a tensor, which would be part of what a step holds.
+        self._host = torch.get_rng_state().numpy().tobytes()
         devices = [] if device is None or device.type == "cpu" else [device]
         if device is None and torch.cuda.is_available() and torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
             devices = [torch.device("cuda", index) for index in range(torch.cuda.device_count())]
@@ -37,13 +40,13 @@ class RandomState:
                 self._states.append((one, module.get_rng_state(one)))
 
     def restore(self) -> None:
-        torch.set_rng_state(self._host)
+        torch.set_rng_state(torch.frombuffer(bytearray(self._host), dtype=torch.uint8))
         for device, state in self._states:
             torch.get_device_module(device).set_rng_state(state, device)
 
     def is_still(self) -> bool:
         """Whether nothing was drawn since."""
-        return torch.equal(self._host, torch.get_rng_state()) and all(
+        return self._host == torch.get_rng_state().numpy().tobytes() and all(
             torch.equal(state, torch.get_device_module(device).get_rng_state(device))
             for device, state in self._states
         )
@@ -60,6 +63,53 @@ def kept(tensors: Iterable[Tensor]) -> Iterator[None]:
         with torch.no_grad():
             for tensor, value in before:
                 _write(tensor, value)
+
+
+class Copies:
+    """The elements of tensors, to be put back. On the CPU they are in memory that PyTorch's
+    allocator does not count: what a step needs is what it was without them. Those of devices
+    are ``on_host``, or else where the tensors are."""
+
+    def __init__(self, tensors: Iterable[Tensor], *, on_host: bool = True) -> None:
+        self._kept: list[tuple[Tensor, Any]] = []
+        for tensor in tensors:
+            flat = _flatten(tensor)
+            if flat is None:
+                self._kept.append((tensor, tensor.detach().clone()))
+            elif flat.device.type == "cpu":
+                self._kept.append((tensor, flat.numpy().copy()))
+            else:
+                self._kept.append((tensor, flat.cpu() if on_host else flat.clone()))
+
+    @classmethod
+    def make(cls, tensors: Iterable[Tensor], *, on_host: bool = True) -> Copies | None:
+        """None where there is no memory for them."""
+        try:
+            return cls(tensors, on_host=on_host)
+        except (RuntimeError, MemoryError) as error:
+            if not is_out_of_memory(error):
+                raise
+        return None
+
+    def restore(self) -> None:
+        """Without a trace: nothing was written, to whoever counts versions."""
+        with torch.no_grad():
+            for tensor, kept in self._kept:
+                flat = _flatten(tensor)
+                if flat is None:
+                    unnoticed(tensor).copy_(kept)
+                else:
+                    flat.copy_(torch.from_numpy(kept) if flat.device.type == "cpu" else kept)
+
+
+def _flatten(tensor: Tensor) -> Tensor | None:
+    """The memory of a tensor that is dense, as bytes; None of others."""
+    if tensor.layout is not torch.strided or tensor.is_conj() or tensor.is_neg():
+        return None
+    plain = unnoticed(tensor)
+    strides = plain.stride()
+    dense = plain.permute(sorted(range(plain.dim()), key=lambda dim: -strides[dim]))
+    return dense.view(-1).view(torch.uint8) if dense.is_contiguous() else None
 
 
 class Snapshot:

@@ -78,7 +78,7 @@ def is_strict() -> bool:
     return _strict
 
 
-# What was warned of: file, line, and the text without its numbers.
+# What was warned of: file, line, and the text without its numbers and their units.
 Announced = set[tuple[str, int, str]]
 
 
@@ -94,7 +94,7 @@ def announce(
             raise BudgetError(text, place, (), error.smallest_budget)
         raise KoilaError(text, place)
     # The bytes differ from step to step, what is wrong does not.
-    key = place.file, place.line, re.sub(r"[\d.,]+", "", text)
+    key = place.file, place.line, re.sub(r"[\d.,]+( (bytes|[KMG]iB))?", "", text)
     if key not in known:
         known.add(key)
         warn_at(text, place.file, place.line)

@@ -6,20 +6,21 @@ import contextlib
 import copy
 import functools
 import os
+import re
 import sys
 import threading
 import warnings
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, NoReturn, ParamSpec, TypeVar
 
 import torch
 from torch import nn
 
 from koila import memory
 from koila._capture.dispatch_cache import is_arithmetic
-from koila._capture.frames import Frames, location_of
+from koila._capture.frames import Frame, Frames, location_of, raise_at
 from koila._capture.graphs import measure_graphs
 from koila._capture.memory import written_by
 from koila._capture.program import Program
@@ -37,11 +38,29 @@ from koila._capture.thread_locks import tracing
 from koila._capture.thread_recordings import recording
 from koila._capture.values import Call, Value, is_float
 from koila._compiler import Compiled, analyze_script, compile_script
-from koila._errors import BudgetError, CompileError, KoilaWarning, Location
+from koila._errors import (
+    BudgetError,
+    CompileError,
+    KoilaWarning,
+    Location,
+    OutOfMemoryError,
+    explain_torch,
+)
 from koila._operators import registry
+from koila._out_of_memory import let_go, ran_out
 from koila._plan.announce import Announced, announce, is_strict, note, restart
 
-__all__ = ["Cut", "Plan", "Run", "check_budget", "forget", "start"]
+__all__ = [
+    "Cut",
+    "Plan",
+    "RanOut",
+    "Run",
+    "check_budget",
+    "forget",
+    "half_of",
+    "in_figures",
+    "start",
+]
 
 
 @dataclass(frozen=True)
@@ -51,6 +70,23 @@ class Cut:
 
     place: int
     dims: tuple[tuple[int, ...], ...]
+
+
+@dataclass(frozen=True)
+class RanOut:
+    """Memory ran out in tiles of so many samples (None: in the whole batch), though they were
+    to need no more than ``peak`` bytes (None: nobody knew). Of the ``error`` nothing is left
+    that holds tensors; ``frames`` are those of the call that raised it, where one is known."""
+
+    error: Exception
+    frames: Frames | None
+    tile: int | None
+    peak: int | None
+
+
+def half_of(samples: int) -> int | None:
+    """The samples of the next smaller tile; None below a tile of one."""
+    return 1 << (samples // 2).bit_length() - 1 if samples > 1 else None
 
 
 @dataclass
@@ -73,6 +109,11 @@ class Plan:
     is_cut_known: bool = False
     # What the step needs that followed, with the graph that it leaves.
     step_peak: int | None = None
+    # By mode: samples of the largest tile that is tried, since memory ran out in a larger one
+    # or in the whole batch.
+    most: dict[str, int] = field(default_factory=dict)
+    # It ran out of memory as a whole, and cannot run in another way.
+    stays_whole: bool = False
     whole: int | None = None  # bytes of a trace that has few of what was named
     trace_bytes: int = 0  # what the last trace took, until it has been looked at
     # What the backward pass takes of what weights were computed by before the step; with
@@ -153,14 +194,33 @@ _T = TypeVar("_T")
 _P = ParamSpec("_P")
 
 
+class _Again(threading.local):
+    """What ran out of memory as a whole and is run again, and whether that was said."""
+
+    ran_out: RanOut | None = None
+    run: Run | None = None
+    is_said = False
+
+
+_again = _Again()
+
+
 def _remember(cache: dict[Any, _T | CompileError], key: Any, make: Callable[[], _T]) -> _T:
     """What ``make`` gave for this key, or the refusal that it raised."""
     if key not in cache:
+        problem = ""
         try:
             with tracing:
                 cache[key] = make()
         except CompileError as error:
             cache[key] = _bare(error)
+        except (RuntimeError, MemoryError) as error:
+            if not ran_out(error):
+                raise
+            problem = explain_torch(let_go(error))[0]
+        if problem:
+            # Another time there may be enough.
+            raise CompileError(f"memory ran out while it was planned: {problem}")
         if len(cache) > _MOST_VARIANTS:
             del cache[next(iter(cache))]
     found = cache[key]
@@ -392,6 +452,8 @@ class Run:
         where koila cannot tell."""
         if self.batch == 0:
             return True
+        if self.most is not None:
+            return False
         try:
             peak = self.peak()
         except CompileError:
@@ -462,6 +524,7 @@ class Run:
                 continue
             if budget > left and (made.report["peak_bytes"] or 0) <= budget:
                 self._say_results(made)
+            self._say_again(made)
             return made
         assert problem is not None
         if or_raise:
@@ -486,7 +549,9 @@ class Run:
             place,
             known,
         )
-        return self._compile_within(attempts[-1][0], problem.smallest_budget)
+        made = self._compile_within(attempts[-1][0], problem.smallest_budget)
+        self._say_again(made)
+        return made
 
     def _say_results(self, made: Compiled) -> None:
         """Says that results which the program holds are there beside the budget: they are
@@ -533,7 +598,20 @@ class Run:
                 f"fit {memory.format_bytes(self.budget)}: {text}",
                 place,
             )
+        if self.most is not None and (choice.made.tile or self.most + 1) > self.most:
+            return self._compile_smaller(key, grads)
         return choice.made
+
+    def _compile_smaller(self, key: tuple[Any, ...], grads: str) -> Compiled:
+        """In the largest tile that is tried, whatever budget there is."""
+        traced, most = self.traced(), self.most
+        found = self.plan.compiled.setdefault((*key, most), [])
+        found[:] = [entry for entry in found if entry.traced is traced]
+        if not found:
+            found.append(_Choice(traced, 0, self._rewrite(grads, tile=most), None))
+        made = found[0].made
+        assert isinstance(made, Compiled)
+        return made
 
     def _choose(self, grads: str, budget: int) -> _Choice:
         traced = self.traced()
@@ -593,15 +671,19 @@ class Run:
         finally:
             traced.release()
 
+    def need_of(self, compiled: Compiled) -> int | None:
+        """Bytes that tiles of the program need of the budget; None if that is not known."""
+        peak: int | None = compiled.report["peak_bytes"]
+        if peak is None:
+            return None
+        return peak + self.resident + self.beside + self.copied - self.apart
+
     # What is said of it.
 
     def note(self, compiled: Compiled | None, *, is_read: bool = False) -> None:
         """How it runs: in tiles, or whole."""
         if compiled is not None:
-            peak = compiled.report["peak_bytes"]
-            if peak is not None:
-                peak += self.resident + self.beside + self.copied - self.apart
-            note(compiled.tile, peak, self.budget, is_read=is_read)
+            note(compiled.tile, self.need_of(compiled), self.budget, is_read=is_read)
             return
         try:
             peak = None if self.batch == 0 else self.peak()
@@ -611,6 +693,8 @@ class Run:
 
     def run_whole(self, error: CompileError | str) -> None:
         """Says that the program runs whole although it does not fit, and why."""
+        if _again.ran_out is not None:
+            self.raise_again(_again.ran_out)
         if isinstance(error, CompileError):
             text, place = explain(error, self.program)
         else:
@@ -625,6 +709,90 @@ class Run:
             f"split it, so it runs whole: {text}",
             place,
         )
+
+    # Where memory runs out all the same.
+
+    @property
+    def most(self) -> int | None:
+        """The samples of the largest tile that is tried; None: nothing has run out of memory."""
+        return self.plan.most.get(self.mode)
+
+    def shrink(self, ran_out: RanOut) -> Compiled:
+        """Smaller tiles than those that ran out of memory, also for later runs; said with the
+        sizes. Raises OutOfMemoryError where there are none."""
+        samples = ran_out.tile or self.batch or 0
+        half = half_of(samples)
+        if half is None:
+            self._give_up()
+            raise OutOfMemoryError(
+                f"memory ran out with one sample at once, {self._in_figures(ran_out)}, and "
+                f"no tile is smaller: {explain_torch(ran_out.error)[0]}",
+                location_of(self.frames),
+            ) from ran_out.error
+        self.plan.most[self.mode] = half
+        self._say_shrunk(ran_out, half)
+        try:
+            return self.compile()
+        except CompileError as error:
+            self._give_up()
+            raise OutOfMemoryError(
+                f"memory ran out with {samples} samples at once, "
+                f"{self._in_figures(ran_out)}, and no tile is smaller: {error.message}",
+                location_of(self.frames),
+            ) from ran_out.error
+
+    @contextlib.contextmanager
+    def again(self, ran_out: RanOut) -> Iterator[None]:
+        """The program ran out of memory as a whole: in this block it runs in tiles, as from
+        now on. Where it cannot, what was raised then is raised again."""
+        half = half_of(self.batch or 0)
+        if half is None:
+            self.raise_again(ran_out)
+        else:
+            self.plan.most[self.mode] = half
+        self.plan.step_peak = None
+        before = _again.ran_out, _again.run
+        _again.ran_out, _again.run, _again.is_said = ran_out, self, False
+        del ran_out  # an error that its own traceback leads to would stay
+        try:
+            yield
+        finally:
+            _again.ran_out, _again.run = before
+
+    def _say_again(self, made: Compiled) -> None:
+        """Says that a program which ran whole runs in tiles."""
+        ran_out = _again.ran_out
+        if ran_out is not None and not _again.is_said:
+            _again.is_said = True
+            self._say_shrunk(ran_out, made.tile or self.batch or 0)
+
+    def _say_shrunk(self, ran_out: RanOut, tile: int) -> None:
+        samples = ran_out.tile or self.batch
+        text = (
+            f"memory ran out with {samples} samples at once, {self._in_figures(ran_out)}; "
+            f"this runs again with {tile} at once, or fewer, and so do later steps"
+        )
+        place = location_of(self.frames)
+        if is_strict():
+            self._give_up()
+            raise OutOfMemoryError(text, place) from ran_out.error
+        self.announce(text, place)
+
+    def _in_figures(self, ran_out: RanOut) -> str:
+        return in_figures(ran_out.error, ran_out.peak, self.budget)
+
+    def raise_again(self, ran_out: RanOut) -> NoReturn:
+        """There is no other way to run it than that which ran out of memory."""
+        failed = _again.run or self
+        failed.plan.most.pop(failed.mode, None)
+        failed.plan.stays_whole = True
+        error, frames = ran_out.error, ran_out.frames
+        del ran_out
+        try:
+            raise_at(error, frames or (Frame("", 0), Frame("", 0)))
+        finally:
+            del error  # which its own traceback leads to
+        raise AssertionError  # it has raised
 
     def _give_up(self) -> None:
         """What is refused does not write later, either."""
@@ -641,6 +809,18 @@ class Run:
         if is_strict():
             self._give_up()
         announce(text, place or location_of(self.frames), self.announced, error)
+
+
+_ASKED = re.compile(r"tried to allocate ([\d.,]+ [A-Za-z]+)", re.IGNORECASE)
+
+
+def in_figures(error: Exception, peak: int | None, budget: int | None = None) -> str:
+    """What was planned, and what there was no more memory for, in words."""
+    need = "without a figure" if peak is None else f"planned with {memory.format_bytes(peak)}"
+    limit = "" if budget is None else f" of {memory.format_bytes(budget)}"
+    asked = _ASKED.search(str(error))
+    failed = f", at an allocation of {asked[1]}" if asked else ""
+    return f"{need}{limit}{failed}"
 
 
 def check_budget(budget: int | str) -> None:

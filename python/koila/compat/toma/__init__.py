@@ -22,7 +22,7 @@ from typing import Any
 
 from torch import Tensor
 
-from koila._execute.out_of_memory import fits, is_out_of_memory
+from koila._out_of_memory import fits, is_out_of_memory
 from koila.compat.toma import batchsize_cache, cpu_memory, stacktrace, torch_cuda_memory
 from koila.compat.toma.batchsize_cache import (
     Batchsize,

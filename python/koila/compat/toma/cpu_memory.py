@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from koila import memory
-from koila._execute.out_of_memory import find_exhausted
+from koila._out_of_memory import find_exhausted
 
 __all__ = ["get_available_cpu_memory", "is_out_of_cpu_memory", "set_cpu_memory_limit"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from koila._execute.out_of_memory import find_exhausted, release_cached
+from koila._out_of_memory import find_exhausted, release_cached
 
 __all__ = [
     "cuda_meminfo",

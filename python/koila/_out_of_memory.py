@@ -11,12 +11,25 @@ from __future__ import annotations
 
 import gc
 import re
+import traceback
 from collections.abc import Callable
-from typing import Literal
+from typing import Literal, TypeVar
 
 import torch
 
-__all__ = ["Place", "find_exhausted", "fits", "is_out_of_memory", "release_cached"]
+from koila._errors import KoilaError
+
+__all__ = [
+    "Place",
+    "find_exhausted",
+    "fits",
+    "is_out_of_memory",
+    "let_go",
+    "ran_out",
+    "release_cached",
+]
+
+_Error = TypeVar("_Error", bound=BaseException)
 
 #: Where memory ran out. A library may be short of memory, or want a plan that
 #: needs less.
@@ -24,6 +37,8 @@ Place = Literal["host", "device", "library"]
 
 _DEVICE = re.compile(
     r"(?:CUDA|HIP|XPU|NPU|MLU|MUSA|HPU) out of memory"
+    # As allocators of other devices say it.
+    r"|\bout of memory\. Tried to allocate \d"
     r"|(?:CUDA|HIP)(?: driver| runtime)? error: out of memory"
     r"|\b(?:cuda|hip)Error(?:OutOfMemory|MemoryAllocation)\b"
     r"|\bCUDA_ERROR_OUT_OF_MEMORY\b"
@@ -85,6 +100,28 @@ def is_out_of_memory(error: BaseException) -> bool:
     any vendor. Of an internal error of cuDNN and its like the driver's free bytes
     decide, so ask before anything is freed."""
     return find_exhausted(error) is not None
+
+
+def ran_out(error: BaseException) -> bool:
+    """Whether a smaller tile may do where this was raised: not of what koila itself raises,
+    which has tried."""
+    return not isinstance(error, KoilaError) and is_out_of_memory(error)
+
+
+def let_go(error: _Error) -> _Error:
+    """The error without what its traceback keeps: the tensors of the calls that it has
+    ended. What is freed so is there for whoever tries again."""
+    waiting: list[BaseException] = [error]
+    known: set[int] = set()
+    while waiting:
+        one = waiting.pop()
+        if id(one) in known:
+            continue
+        known.add(id(one))
+        traceback.clear_frames(one.__traceback__)
+        one.__traceback__ = None
+        waiting += [other for other in (one.__cause__, one.__context__) if other is not None]
+    return error
 
 
 def _is_device_full() -> bool:
