@@ -125,6 +125,12 @@ class Way:
             self.budget = int(self.find_peak() * fraction)
             self.restart()
 
+    def forget(self):
+        raise NotImplementedError
+
+    def find_peak(self):
+        raise NotImplementedError
+
     def restart(self):
         """As before the first step, without what was learned of memory."""
         self.model.load_state_dict(self.first)
@@ -144,16 +150,21 @@ class Way:
         return found
 
 
+def forget_plans():
+    """What was learned of memory."""
+    for plans in planner._plans.values():
+        for plan in plans:
+            plan.most.clear()
+            plan.announced.clear()
+            plan.stays_whole = False
+
+
 class Lazily(Way):
     # What is done when a step is recorded.
     prepared = frozenset({"1.num_batches_tracked", "generator"})
 
     def forget(self):
-        for plans in planner._plans.values():
-            for plan in plans:
-                plan.most.clear()
-                plan.announced.clear()
-                plan.stays_whole = False
+        forget_plans()
 
     def find_peak(self):
         self.prepare()
@@ -407,7 +418,7 @@ class Evaluated:
 @pytest.mark.parametrize("how", ["compiled", "run", "read"])
 def test_forward_passes(how, fraction):
     way = Evaluated(how, fraction)
-    Lazily.forget(way)
+    forget_plans()
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         memory.begin()
@@ -431,7 +442,7 @@ def test_forward_passes(how, fraction):
             way = Evaluated(how, fraction)
         else:
             way.batch = way.batch.clone()
-            Lazily.forget(way)
+            forget_plans()
 
 
 def test_a_loss_that_is_read_first():
