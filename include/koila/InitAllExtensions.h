@@ -9,6 +9,7 @@ namespace koila {
 /// The kernel models of all targets. Without them no analysis of memory runs.
 inline void registerAllExtensions(mlir::DialectRegistry &registry) {
   registerCPUKernelModels(registry);
+  registerCUDAKernelModels(registry);
 }
 } // namespace koila
 

@@ -17,6 +17,8 @@ void AllocationTrace::count(const Event &event) {
   case Event::Kind::Lump:
     peak = std::max(peak, live + event.bytes);
     break;
+  case Event::Kind::Shared:
+    break;
   }
   peak = std::max(peak, live);
 }
@@ -31,7 +33,7 @@ AllocationTrace::Block AllocationTrace::allocate(int64_t bytes) {
     return {};
   Block block(blocks.size());
   blocks.push_back({bytes});
-  add({Event::Kind::Allocate, block, bytes});
+  add({Event::Kind::Allocate, Library::None, block, bytes});
   return block;
 }
 
@@ -40,7 +42,7 @@ void AllocationTrace::free(Block block) {
     return;
   State &state = blocks[block.getIndex()];
   state.isLive = false;
-  add({Event::Kind::Free, block, state.bytes});
+  add({Event::Kind::Free, Library::None, block, state.bytes});
 }
 
 void AllocationTrace::free(int64_t bytes) {
@@ -66,7 +68,7 @@ void AllocationTrace::free(int64_t bytes) {
 
 void AllocationTrace::freeOutside(int64_t bytes) {
   if (bytes != 0)
-    add({Event::Kind::FreeOutside, Block(), bytes});
+    add({Event::Kind::FreeOutside, Library::None, Block(), bytes});
 }
 
 void AllocationTrace::freeAll() {
@@ -77,7 +79,12 @@ void AllocationTrace::freeAll() {
 
 void AllocationTrace::lump(int64_t bytes) {
   if (bytes != 0)
-    add({Event::Kind::Lump, Block(), bytes});
+    add({Event::Kind::Lump, Library::None, Block(), bytes});
+}
+
+void AllocationTrace::share(Library library, int64_t bytes) {
+  if (bytes != 0)
+    add({Event::Kind::Shared, library, Block(), bytes});
 }
 
 std::optional<AllocationTrace::Block> AllocationTrace::keep(int64_t bytes) {

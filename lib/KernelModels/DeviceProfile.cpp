@@ -4,6 +4,7 @@
 #include "koila/Interfaces/Rules.h"
 #include "llvm/ADT/StringSwitch.h"
 #include "llvm/Support/JSON.h"
+#include <vector>
 
 using namespace koila;
 
@@ -20,10 +21,58 @@ int64_t DeviceProfile::read(WorkspaceRule &rule, llvm::StringRef key) const {
   return row.bytes;
 }
 
+static llvm::Error problem(const llvm::Twine &text) {
+  return llvm::createStringError("a device profile: " + text);
+}
+
+/// Each is an object with a `value` and its `source`.
+static llvm::Error parseProperties(const llvm::json::Object &object,
+                                   DeviceProperties &properties) {
+  for (const auto &[key, entry] : object) {
+    llvm::StringRef name = key;
+    const llvm::json::Object *property = entry.getAsObject();
+    if (!property || !property->getString("source"))
+      return problem("property '" + name + "' needs 'value' and 'source'");
+    if (name == "capability") {
+      const llvm::json::Array *pair = property->getArray("value");
+      auto major =
+          pair && pair->size() == 2 ? (*pair)[0].getAsInteger() : std::nullopt;
+      auto minor = major ? (*pair)[1].getAsInteger() : std::nullopt;
+      if (!minor)
+        return problem("property 'capability' is a list of two numbers");
+      properties.major = major;
+      properties.minor = minor;
+      continue;
+    }
+    auto *place = llvm::StringSwitch<std::optional<int64_t> *>(name)
+                      .Case("multiprocessors", &properties.multiprocessors)
+                      .Case("threads_per_multiprocessor",
+                            &properties.threadsPerMultiprocessor)
+                      .Case("total_bytes", &properties.totalBytes)
+                      .Default(nullptr);
+    if (!place)
+      return problem("property '" + name + "' is unknown");
+    *place = property->getInteger("value");
+    if (!*place || **place <= 0)
+      return problem("property '" + name + "' is a number above zero");
+  }
+  return llvm::Error::success();
+}
+
+llvm::ArrayRef<DeviceProfile> DeviceProfile::getShipped() {
+  static const std::vector<DeviceProfile> shipped = [] {
+    constexpr llvm::StringLiteral texts[] = {
+#include "Profiles.inc"
+    };
+    std::vector<DeviceProfile> profiles;
+    for (llvm::StringRef text : texts)
+      profiles.push_back(llvm::cantFail(parse(text)));
+    return profiles;
+  }();
+  return shipped;
+}
+
 llvm::Expected<DeviceProfile> DeviceProfile::parse(llvm::StringRef json) {
-  auto problem = [](const llvm::Twine &text) {
-    return llvm::createStringError("a device profile: " + text);
-  };
   llvm::Expected<llvm::json::Value> value = llvm::json::parse(json);
   if (!value)
     return value.takeError();
@@ -32,7 +81,14 @@ llvm::Expected<DeviceProfile> DeviceProfile::parse(llvm::StringRef json) {
   const llvm::json::Array *rows = object ? object->getArray("rows") : nullptr;
   if (!device || !rows)
     return problem("an object with 'device' and 'rows' is expected");
+  // Profiles without the member are of this version.
+  if (auto schema = object->getInteger("schema"); schema.value_or(1) != 1)
+    return problem("schema " + llvm::Twine(*schema) +
+                   " is not known; this version reads schema 1");
   DeviceProfile profile(*device);
+  if (const llvm::json::Object *properties = object->getObject("properties"))
+    if (llvm::Error error = parseProperties(*properties, profile.properties))
+      return error;
   for (auto [index, entry] : llvm::enumerate(*rows)) {
     const llvm::json::Object *row = entry.getAsObject();
     auto key = row ? row->getString("key") : std::nullopt;

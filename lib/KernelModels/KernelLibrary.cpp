@@ -98,18 +98,22 @@ KernelLibrary *KernelLibraries::add(StringRef target,
   return library.get();
 }
 
+KernelLibrary *KernelLibraries::addBase(StringRef name) {
+  KernelLibrary *base = add(name);
+  if (base)
+    bases.insert(name);
+  return base;
+}
+
 const KernelLibrary *KernelLibraries::lookup(StringRef target) const {
   auto found = libraries.find(target);
   return found == libraries.end() ? nullptr : found->second.get();
 }
 
 SmallVector<StringRef> KernelLibraries::getTargets() const {
-  llvm::SmallPtrSet<const KernelLibrary *, 2> bases;
-  for (const auto &entry : libraries)
-    bases.insert(entry.second->getBase());
   SmallVector<StringRef> targets;
   for (const auto &entry : libraries)
-    if (!bases.contains(entry.second.get()))
+    if (!bases.contains(entry.getKey()))
       targets.push_back(entry.getKey());
   llvm::sort(targets);
   return targets;
@@ -140,7 +144,17 @@ const KernelLibrary *KernelLibraries::find(StringRef target, Operation *where) {
   SmallVector<StringRef> targets = all->getTargets();
   if (llvm::is_contained(targets, target))
     return all->lookup(target);
-  where->emitError() << "no kernel models are registered for device=" << target
-                     << "; there are those of " << llvm::join(targets, ", ");
+  // A card has the models of its target.
+  auto isCard = [&](StringRef name) { return all->lookup(name)->isEmpty(); };
+  auto *firstCard =
+      std::stable_partition(targets.begin(), targets.end(),
+                            [&](StringRef name) { return !isCard(name); });
+  InFlightDiagnostic error = where->emitError();
+  error << "no kernel models are registered for device=" << target
+        << "; there are those of "
+        << llvm::join(targets.begin(), firstCard, ", ");
+  if (firstCard != targets.end())
+    error << ", and of the cards "
+          << llvm::join(firstCard, targets.end(), ", ");
   return nullptr;
 }

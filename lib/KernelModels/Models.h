@@ -89,8 +89,24 @@ void addViewGradients(KernelLibrary &library);
 
 /// Of all elementwise operators that have no other model.
 void addElementwiseModels(KernelLibrary &library, mlir::MLIRContext &context);
-/// The backward passes that formulas give, of all operators that have no other.
-void addBackwardFormulas(KernelLibrary &library, mlir::MLIRContext &context);
+/// The backward passes that formulas give, of all operators that have no other
+/// and whose base name, `mul` for one, `holds` accepts.
+void addBackwardFormulas(
+    KernelLibrary &library, mlir::MLIRContext &context,
+    llvm::function_ref<bool(llvm::StringRef)> holds = [](llvm::StringRef) {
+      return true;
+    });
+
+// Parts of models that other targets have as well.
+/// Selections by a condition, and what is computed by one kernel.
+void addSelectModels(KernelLibrary &library);
+/// Adaptive averages, which are means where one element is left.
+void addAdaptiveAverageModels(KernelLibrary &library);
+/// Tensors that one kernel fills or draws.
+void addFilledModels(KernelLibrary &library);
+void describeDropoutForward(WorkspaceRule &rule);
+void saveDropout(SavedRule &rule);
+void describeDropoutBackward(BackwardRule &rule);
 
 } // namespace koila::kernels
 

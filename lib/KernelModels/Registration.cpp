@@ -2,6 +2,9 @@
 
 #include "koila/KernelModels/Registration.h"
 #include "ATenCPU/CPULeafKernels.h"
+#include "ATenCUDA/CUDALeafKernels.h"
+#include "ATenCUDA/CUDAModels.h"
+#include "CuDNN/CuDNNModels.h"
 #include "Models.h"
 #include "koila/Dialect/Koila/IR/Koila.h"
 
@@ -58,12 +61,45 @@ static void addCPU(KernelLibrary &library, MLIRContext &context) {
   library.setLeaves(kernels::makeCPULeafKernels());
 }
 
+static void addCUDA(KernelLibrary &library, MLIRContext &context) {
+  cuda::addAttentionModels(library);
+  cuda::addBatchNormModels(library);
+  cuda::addDropoutModels(library);
+  cuda::addIndexModels(library);
+  cuda::addLossModels(library);
+  cuda::addNormModels(library);
+  cuda::addPoolModels(library);
+  cuda::addReductionModels(library);
+  cuda::addSoftmaxModels(library);
+  cuda::addCopyModels(library);
+  cudnn::addConvolutionModels(library);
+  kernels::addProductModels(library);
+  kernels::addProductGradients(library);
+  cuda::addElementwiseModels(library, context);
+  library.setLeaves(cuda::makeLeafKernels());
+}
+
 void koila::registerCPUKernelModels(DialectRegistry &registry) {
   registry.addExtension(+[](MLIRContext *context, KoilaDialect *dialect) {
     auto &libraries = KernelLibraries::getOrAdd(*dialect);
-    if (KernelLibrary *aten = libraries.add("aten"))
+    if (KernelLibrary *aten = libraries.addBase("aten"))
       addATen(*aten);
     if (KernelLibrary *cpu = libraries.add("cpu", libraries.lookup("aten")))
       addCPU(*cpu, *context);
+  });
+}
+
+void koila::registerCUDAKernelModels(DialectRegistry &registry) {
+  registry.addExtension(+[](MLIRContext *context, KoilaDialect *dialect) {
+    auto &libraries = KernelLibraries::getOrAdd(*dialect);
+    if (KernelLibrary *aten = libraries.addBase("aten"))
+      addATen(*aten);
+    KernelLibrary *cuda = libraries.add("cuda", libraries.lookup("aten"));
+    if (!cuda)
+      return;
+    addCUDA(*cuda, *context);
+    for (const DeviceProfile &profile : DeviceProfile::getShipped())
+      if (KernelLibrary *card = libraries.add(profile.getDevice(), cuda))
+        card->setProfile(std::make_unique<DeviceProfile>(profile));
   });
 }

@@ -303,13 +303,16 @@ def list_events(
     *,
     batch: Mapping[str, int],
     mode: str = "inference",
+    loss: str | None = None,
+    grads: str = "present",
+    optimizer: str | None = None,
     threads: int | None = None,
     device: str = "cpu",
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """The report on ``forward`` of a module, and its events, both as in
-    docs/user/Reports.md. With ``mode="train"`` the method returns the loss. CompileError
-    for a ``device`` of which there are no kernel models."""
-    options = {**_analysis_options(mode, None, "present", None, threads), "device": device}
+    docs/user/Reports.md. With ``mode="train"`` and no ``loss`` the method returns the
+    loss. CompileError for a ``device`` of which there are no kernel models."""
+    options = {**_analysis_options(mode, loss, grads, optimizer, threads), "device": device}
     figures = {**options, "format": "attribute", "floor": False, "batches": 0}
     with temporary_folder() as folder:
         path = os.path.join(folder, "events.json")
@@ -325,7 +328,7 @@ def list_events(
             ),
             inputs=inputs,
             batch=batch,
-            loss=_step_loss(mode, None),
+            loss=_step_loss(mode, loss),
             method="forward",
             name=None,
             emit=False,

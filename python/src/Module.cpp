@@ -1,5 +1,6 @@
 //===- Module.cpp - koila._C: modules between Python and koila ------------===//
 
+#include "Allocator.h"
 #include "CustomOperators.h"
 #include "Extensions.h"
 #include "Guards.h"
@@ -105,6 +106,7 @@ PYBIND11_MODULE(_C, m) {
            py::arg("method"), py::arg("loss"), py::arg("inputs"),
            py::arg("batch"), py::arg("batch_symbol"), py::arg("pipeline"));
   bindCustomOperators(m);
+  bindAllocator(m);
   m.def("run_on_module", &runOnModule, py::arg("script"), py::arg("options"),
         py::arg("emit"));
   m.def("make_module", &makeModule, py::arg("name"), py::arg("unit"),

@@ -2,6 +2,9 @@
 // RUN: not koila-opt %s --koila-peak-memory=mode=other 2>&1 | FileCheck %s --check-prefix=OTHER
 // RUN: not koila-opt %s --koila-peak-memory=allocator=cuda 2>&1 | FileCheck %s --check-prefix=ALLOCATOR
 // RUN: not koila-opt %s --koila-peak-memory=device=cuda:0 2>&1 | FileCheck %s --check-prefix=DEVICE
+// RUN: not koila-opt %s --koila-peak-memory="function=b device=cuda allocator=cuda budget=1GiB" 2>&1 | FileCheck %s --check-prefix=CARD-BUDGET
+// RUN: not koila-opt %s --koila-peak-memory="function=b device=cuda budget=auto" 2>&1 | FileCheck %s --check-prefix=CARD-AUTO
+// RUN: not koila-opt %s --koila-peak-memory="function=a device=cuda allocator=cuda" 2>&1 | FileCheck %s --check-prefix=CARD-SYMBOL
 // RUN: not koila-opt %s --koila-peak-memory=threads=-1 2>&1 | FileCheck %s --check-prefix=THREADS
 // RUN: not koila-opt %s --koila-peak-memory=format=xml 2>&1 | FileCheck %s --check-prefix=FORMAT
 // RUN: not koila-opt %s --koila-peak-memory=loss=mse 2>&1 | FileCheck %s --check-prefix=LOSS
@@ -17,8 +20,11 @@
 
 // MODE: error: mode=train needs a training step, and there is no koila.backward
 // OTHER: error: unknown mode=other; use mode=inference
-// ALLOCATOR: error: allocator=cuda is not supported yet; use allocator=exact
-// DEVICE: error: device=cuda:0 is not supported yet; use device=cpu
+// ALLOCATOR: error: allocator=cuda belongs to a device of CUDA; use device=cuda, or the name of a card
+// CARD-BUDGET: error: allocator=cuda with a budget is not supported yet; leave the budget out
+// CARD-AUTO: error: budget=auto with device=cuda is not supported yet; give the bytes that are free there, for example budget=6GiB
+// CARD-SYMBOL: error: allocator=cuda needs a value for symbol 'B' (--batch B=N)
+// DEVICE: error: device=cuda:0 is not supported yet; use device=cpu or device=cuda
 // THREADS: error: threads=-1 is negative
 // FORMAT: error: unknown format=xml; use format=text or format=json
 // LOSS: error: loss=mse belongs to mode=train; leave it out, or train

@@ -1,7 +1,7 @@
 // RUN: koila-opt %s --split-input-file --verify-diagnostics --koila-peak-memory -o /dev/null
 
 module attributes {koila.target = #koila.target<device = "abacus">} {
-// expected-error @below {{no kernel models are registered for device=abacus; there are those of cpu}}
+// expected-error @below {{no kernel models are registered for device=abacus; there are those of cpu, cuda, and of the cards a100-sxm4-40gb,}}
 func.func @unknown() {
   return
 }

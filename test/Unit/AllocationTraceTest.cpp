@@ -31,6 +31,20 @@ TEST(AllocationTrace, PeakIsTheLargestSum) {
   EXPECT_TRUE(trace.isItemized());
 }
 
+// It is there before, but for the first call.
+TEST(AllocationTrace, WhatALibraryKeepsCountsInNoSum) {
+  AllocationTrace trace;
+  trace.allocate(8);
+  trace.share(AllocationTrace::Library::CuBLAS, 64);
+  EXPECT_EQ(trace.getPeak(), 8);
+  EXPECT_EQ(trace.getLeft(), 8);
+  EXPECT_TRUE(trace.isItemized());
+  ASSERT_EQ(trace.getEvents().size(), 2u);
+  EXPECT_EQ(trace.getEvents().back().kind, Kind::Shared);
+  EXPECT_EQ(trace.getEvents().back().library, AllocationTrace::Library::CuBLAS);
+  EXPECT_EQ(trace.getEvents().back().bytes, 64);
+}
+
 TEST(AllocationTrace, NothingIsAllocatedForZeroBytes) {
   AllocationTrace trace;
   EXPECT_TRUE(trace.allocate(0).isEmpty());

@@ -93,6 +93,7 @@ TEST_F(ToyTargetTest, ForgettingItsRegistrationIsAnError) {
       &context, [&](Diagnostic &diagnostic) { error = diagnostic.str(); });
   func::FuncOp empty = parse("func.func @f() { return }");
   EXPECT_FALSE(PeakMemoryAnalysis(empty, options).isValid());
-  EXPECT_EQ(error, "no kernel models are registered for device=toy; there are "
-                   "those of cpu");
+  EXPECT_TRUE(
+      StringRef(error).starts_with("no kernel models are registered for "
+                                   "device=toy; there are those of cpu"));
 }

@@ -29,6 +29,9 @@ static json::Object listModels(RegisteredOperationName name) {
   if (!libraries)
     return targets;
   for (StringRef target : libraries->getTargets()) {
+    // A card has the models of all of them.
+    if (libraries->lookup(target)->isEmpty())
+      continue;
     KernelModel model = libraries->lookup(target)->find(name.getTypeID());
     targets[target] = json::Object{{"forward", model.forward != nullptr},
                                    {"saved", model.saved != nullptr},

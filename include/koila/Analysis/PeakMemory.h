@@ -12,6 +12,7 @@
 #define KOILA_ANALYSIS_PEAKMEMORY_H
 
 #include "koila/Analysis/BatchCurve.h"
+#include "koila/Analysis/DeviceMemory.h"
 #include "koila/Analysis/Storage.h"
 #include "koila/KernelModels/Optimizer.h"
 #include "koila/KernelModels/WorkspaceTable.h"
@@ -146,6 +147,11 @@ struct MemoryEvent {
   SourcePlace place;
   /// Whether it is one call of the allocator, of as many bytes.
   bool isExact = true;
+  /// Of a block that a library takes when it first needs one for this on a
+  /// thread, and keeps, `cuBLAS` for one. It counts in no sum.
+  std::string shared = {};
+  /// Of a block that is there at the end: `gradient`, `optimizer` or `output`.
+  std::string left = {};
 };
 
 /// `{schema, events}` of docs/user/Reports.md.
@@ -204,6 +210,8 @@ struct PeakReport {
   /// None without a budget.
   std::optional<BatchLimit> maxBatch;
   std::optional<Promise> promise;
+  /// Under `allocator=cuda`.
+  std::optional<DeviceMemory> deviceMemory;
   std::vector<Inexactness> inexact;
   bool exact() const { return inexact.empty() && peakBytes.has_value(); }
   /// What is alive at the peak, most bytes first.
@@ -253,6 +261,10 @@ public:
   std::optional<std::vector<MemoryEvent>>
   listEvents(std::string &missing,
              const llvm::StringMap<int64_t> &symbols = {}) const;
+  /// The bytes of each storage of the inputs, in their order, as far as they
+  /// are known.
+  std::vector<int64_t>
+  listInputs(const llvm::StringMap<int64_t> &symbols = {}) const;
   /// The whole report at the values of `koila.symbols` and `symbols`.
   PeakReport report(const llvm::StringMap<int64_t> &symbols = {}) const;
 

@@ -36,6 +36,8 @@ public:
     static constexpr uint32_t kEmpty = std::numeric_limits<uint32_t>::max();
     uint32_t index = kEmpty;
   };
+  /// Who takes a shared block.
+  enum class Library : uint8_t { None, CuBLAS };
   struct Event {
     enum class Kind : uint8_t {
       Allocate,
@@ -44,9 +46,15 @@ public:
       /// order they come and go, is not known.
       Lump,
       /// Bytes go that were there before the trace.
-      FreeOutside
+      FreeOutside,
+      /// A block that a library takes when it first needs it on a thread, and
+      /// keeps. It counts in no sum: it is there before, but for the first
+      /// call.
+      Shared
     };
     Kind kind;
+    /// Of a shared block.
+    Library library = Library::None;
     Block block;
     int64_t bytes;
   };
@@ -66,6 +74,8 @@ public:
   void allocateTemporary(int64_t bytes) { free(allocate(bytes)); }
   /// `bytes` at the worst moment of steps that are not told apart.
   void lump(int64_t bytes);
+  /// The block of a library, of which there is one for each thread.
+  void share(Library library, int64_t bytes);
   /// A block of these bytes is not freed: what is kept for the gradient. The
   /// first such block that nothing else keeps; none if there is none.
   std::optional<Block> keep(int64_t bytes);

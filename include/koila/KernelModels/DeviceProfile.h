@@ -9,15 +9,25 @@
 #define KOILA_KERNELMODELS_DEVICEPROFILE_H
 
 #include "koila/Interfaces/Trust.h"
+#include "llvm/ADT/ArrayRef.h"
 #include "llvm/ADT/StringMap.h"
 #include "llvm/ADT/StringRef.h"
 #include "llvm/Support/Error.h"
 #include <cstdint>
+#include <optional>
 #include <string>
 
 namespace koila {
 
 class WorkspaceRule;
+
+/// What a driver says of a device; none: the profile does not say.
+struct DeviceProperties {
+  /// Of a CUDA device: its compute capability, for example 9 and 0.
+  std::optional<int64_t> major, minor;
+  std::optional<int64_t> multiprocessors, threadsPerMultiprocessor;
+  std::optional<int64_t> totalBytes;
+};
 
 class DeviceProfile {
 public:
@@ -29,11 +39,15 @@ public:
   };
 
   explicit DeviceProfile(llvm::StringRef device) : device(device) {}
-  /// `{"device": name, "rows": [{"key", "bytes", "trust": "exact", "bound" or
-  /// "unknown", "source"}]}`. The error names the row.
+  /// The format is that of docs/reference/DeviceProfiles.md. The error names
+  /// the property or row.
   static llvm::Expected<DeviceProfile> parse(llvm::StringRef json);
+  /// Those that koila comes with, by their names.
+  static llvm::ArrayRef<DeviceProfile> getShipped();
 
   llvm::StringRef getDevice() const { return device; }
+  const DeviceProperties &getProperties() const { return properties; }
+  void setProperties(const DeviceProperties &said) { properties = said; }
   void add(llvm::StringRef key, Row row) { rows[key] = std::move(row); }
   /// The bytes of a row for a model. What makes the row doubtful is a doubt of
   /// `rule`, and that there is none: it names the key that has to be measured.
@@ -41,6 +55,7 @@ public:
 
 private:
   std::string device;
+  DeviceProperties properties;
   llvm::StringMap<Row> rows;
 };
 

@@ -17,6 +17,7 @@
 #include "mlir/IR/DialectInterface.h"
 #include "llvm/ADT/DenseMap.h"
 #include "llvm/ADT/StringMap.h"
+#include "llvm/ADT/StringSet.h"
 #include <memory>
 #include <string>
 
@@ -42,6 +43,9 @@ public:
 
   llvm::StringRef getName() const { return name; }
   const KernelLibrary *getBase() const { return base; }
+  /// Whether it has no models but those of its base: the same kernels on a
+  /// device of its own.
+  bool isEmpty() const { return models.empty(); }
 
   /// Rows of one operation are joined; a member that is given twice is an error
   /// of the program. Members that are null are those of the base.
@@ -114,8 +118,10 @@ public:
   /// these libraries as well.
   KernelLibrary *add(llvm::StringRef target,
                      const KernelLibrary *base = nullptr);
+  /// A library on which targets are built, and which is none.
+  KernelLibrary *addBase(llvm::StringRef name);
   const KernelLibrary *lookup(llvm::StringRef target) const;
-  /// The targets that no other one is built on, in the order of their names.
+  /// In the order of their names.
   llvm::SmallVector<llvm::StringRef> getTargets() const;
 
   /// Those of koila's dialect in `context`; made if there are none.
@@ -130,6 +136,7 @@ public:
 
 private:
   llvm::StringMap<std::unique_ptr<KernelLibrary>> libraries;
+  llvm::StringSet<> bases;
 };
 
 } // namespace koila

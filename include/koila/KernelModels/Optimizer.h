@@ -1,7 +1,8 @@
 //===- Optimizer.h - What a step of an optimizer allocates ------*- C++ -*-===//
 //
-// The optimizers of torch.optim on a CPU, as they run by default (one weight
-// after the other) and with foreach=true (all at once).
+// The optimizers of torch.optim, one weight after the other (the default on a
+// CPU) and with foreach=true (all at once, the default on CUDA); byte counts
+// are of the CPU.
 //
 //===----------------------------------------------------------------------===//
 
@@ -32,6 +33,13 @@ public:
                                         std::string &problem);
 
   llvm::StringRef getName() const { return name; }
+  bool usesMomentum() const { return hasMomentum; }
+  bool usesNesterov() const { return isNesterov; }
+  /// Whether weight_decay is not zero.
+  bool addsDecay() const { return hasDecay; }
+  /// Whether it runs over all weights at once: what the argument `foreach`
+  /// says, or without it what the device has by default.
+  bool usesForeach(bool byDefault) const { return foreach.value_or(byDefault); }
   /// Bytes of the state that the optimizer keeps for `weights`.
   int64_t getStateBytes(llvm::ArrayRef<TrainedWeight> weights) const;
   /// Whether step() makes the state; else the optimizer is made with it.
@@ -56,7 +64,7 @@ private:
 
   std::string name;
   bool hasMomentum = false, hasDecay = false, isNesterov = false;
-  bool isForeach = false;
+  std::optional<bool> foreach;
 };
 
 } // namespace koila

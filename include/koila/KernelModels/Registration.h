@@ -10,6 +10,9 @@ namespace koila {
 /// The library of the target `cpu`, and `aten`, on which it is built: what
 /// holds on every device.
 void registerCPUKernelModels(mlir::DialectRegistry &registry);
+/// The library of the target `cuda`, on the same base, and on that one for each
+/// card of which a profile is shipped, by the profile's name.
+void registerCUDAKernelModels(mlir::DialectRegistry &registry);
 
 } // namespace koila
 

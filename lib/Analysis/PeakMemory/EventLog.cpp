@@ -32,6 +32,32 @@ void EventLog::lump(int64_t bytes) {
     free(allocate(bytes, /*isExact=*/false));
 }
 
+void EventLog::share(const AllocationTrace::Event &event) {
+  events.push_back({/*isFree=*/false, nextId++, event.bytes, op, isBackward,
+                    /*isExact=*/true, event.library});
+}
+
+SmallVector<unsigned> EventLog::append(const AllocationTrace &trace) {
+  SmallVector<Block> made(trace.getNumBlocks());
+  for (const AllocationTrace::Event &event : trace.getEvents())
+    if (event.kind == Kind::Allocate)
+      made[event.block.getIndex()] = allocate(event.bytes, /*isExact=*/true);
+    else if (event.kind == Kind::Free)
+      free(made[event.block.getIndex()]);
+    else if (event.kind == Kind::Lump)
+      lump(event.bytes);
+  SmallVector<unsigned> left;
+  for (auto [index, block] : llvm::enumerate(made))
+    if (trace.isLeft(AllocationTrace::Block(index)))
+      left.push_back(block.id);
+  return left;
+}
+
+SmallVector<unsigned> EventLog::getBlocks(const Storage *entry) const {
+  return llvm::map_to_vector(blocks.lookup(entry),
+                             [](const Block &block) { return block.id; });
+}
+
 void EventLog::resize(const Storage *entry, int64_t bytes) {
   Blocks &own = blocks[entry];
   int64_t before = 0;
@@ -244,6 +270,9 @@ bool EventLog::write(const AllocationTrace &trace, int64_t most, bool isExact,
     case Kind::Lump:
       lump(event.bytes);
       break;
+    case Kind::Shared:
+      share(event);
+      break;
     case Kind::FreeOutside: {
       auto known = ids.find(index);
       freeOutside(event.bytes,
@@ -264,6 +293,9 @@ void EventLog::finishKernel(const AllocationTrace &trace, int64_t most,
   isWaiting = false;
   __int128 before = live, peakBefore = std::exchange(peak, live);
   if (!write(trace, most, isExact, outside)) {
+    for (const AllocationTrace::Event &event : trace.getEvents())
+      if (event.kind == Kind::Shared)
+        share(event);
     // What goes with the kernel may go before its results are there.
     for (const Storage *entry :
          llvm::concat<const Storage *const>(outside.arrived, outside.saved))

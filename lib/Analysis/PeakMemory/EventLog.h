@@ -30,6 +30,9 @@ public:
     bool isBackward;
     /// One call of the allocator, not several or a bound.
     bool isExact;
+    /// Of a block that a library takes when it first needs it on a thread, and
+    /// keeps. Such blocks count in no sum.
+    AllocationTrace::Library shared = AllocationTrace::Library::None;
   };
 
   /// What follows is of `op`, or of its backward pass.
@@ -62,6 +65,11 @@ public:
   void finishKernel(const AllocationTrace &trace, int64_t most, bool isExact,
                     const Outside &outside);
   bool isInKernel() const { return isWaiting; }
+  /// Writes the step of an optimizer: what `trace` leaves stays. Gives the
+  /// blocks that do.
+  llvm::SmallVector<unsigned> append(const AllocationTrace &trace);
+  /// The blocks that `entry` has.
+  llvm::SmallVector<unsigned> getBlocks(const Storage *entry) const;
   /// `entry`, which has just grown, is this block of the kernel's trace.
   void place(const Storage *entry, AllocationTrace::Block block) {
     if (!waiting.empty() && waiting.back().entry == entry)
@@ -105,6 +113,7 @@ private:
   using Blocks = llvm::SmallVector<Block, 1>;
 
   Block allocate(int64_t bytes, bool isExact);
+  void share(const AllocationTrace::Event &event);
   void free(const Block &block);
   /// Which storage each block is of that `trace` leaves.
   llvm::SmallVector<const Storage *> placeResults(const AllocationTrace &trace);

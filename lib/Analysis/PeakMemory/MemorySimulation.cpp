@@ -665,16 +665,25 @@ void PeakMemoryAnalysis::Impl::runOptimizer(Run &run) const {
         !getElementTypeOrSelf(get.getResult()).isF32())
       markInexact(*get, "an optimizer of weights that are not float32", run);
   });
-  if (!target.leaves)
-    markInexact(
-        *function,
-        "no kernel model of the step of an optimizer on '" + device + "'", run);
-  int64_t held =
-      target.leaves
-          ? target.leaves->getStepBytes(optimizer, weights, target,
-                                        /*isFirst=*/!options.hasGradients)
-          : 0;
-  if (!reach(nullptr, Run::Phase::Optimizer, held, run))
+  auto trace = target.leaves
+                   ? target.leaves->traceStep(optimizer, weights, target,
+                                              /*isFirst=*/!options.hasGradients)
+                   : std::nullopt;
+  if (!trace)
+    markInexact(*function,
+                "no kernel model of the step of '" + optimizer.getName() +
+                    "' on '" + device + "'",
+                run);
+  int64_t held = trace ? trace->getPeak() : 0;
+  if (run.log && trace) {
+    run.log->enter(nullptr, /*isBackward=*/false);
+    run.optimizerState = run.log->append(*trace);
+    run.log->beginKernel();
+  }
+  bool isNoted = reach(nullptr, Run::Phase::Optimizer, held, run);
+  if (run.log && trace)
+    run.log->finishKernel(AllocationTrace(), 0, /*isExact=*/true, {});
+  if (!isNoted)
     return;
   TimelineEntry &entry = run.timeline[Run::Moment(function, false)];
   entry.op = (optimizer.getName() + ".step()").str();

@@ -707,6 +707,16 @@ PeakMemoryAnalysis::listEvents(std::string &missing,
   at.fillHandedOn(run, doubts);
   if (!doubts.inexact.empty())
     log.doubtFrom(0);
+  llvm::DenseMap<unsigned, StringRef> left;
+  for (unsigned id : run.optimizerState)
+    left[id] = "optimizer";
+  for (const Storage *gradient : llvm::make_second_range(run.leaves))
+    for (unsigned id : log.getBlocks(gradient))
+      left[id] = "gradient";
+  llvm::DenseSet<unsigned> freed;
+  for (const EventLog::Event &event : log.getEvents())
+    if (event.isFree)
+      freed.insert(event.id);
   llvm::DenseMap<Operation *, std::pair<std::string, SourcePlace>> known;
   std::vector<MemoryEvent> events;
   events.reserve(log.getEvents().size());
@@ -723,11 +733,33 @@ PeakMemoryAnalysis::listEvents(std::string &missing,
     auto doubts = run.doubts.find(event.op);
     bool isExact =
         event.isExact && (event.isFree || doubts == run.doubts.end());
+    StringRef kind, shared;
+    if (event.shared == AllocationTrace::Library::CuBLAS)
+      shared = "cuBLAS";
+    else if (!event.isFree && !freed.contains(event.id))
+      kind = left.lookup_or(event.id, "output");
     events.push_back({event.isFree, event.id, event.bytes,
                       name + (event.isBackward ? " (backward)" : ""), place,
-                      isExact});
+                      isExact, shared.str(), kind.str()});
   }
   return events;
+}
+
+std::vector<int64_t>
+PeakMemoryAnalysis::listInputs(const llvm::StringMap<int64_t> &symbols) const {
+  Impl &at = select(symbols);
+  Impl::Run run = at.start(symbols);
+  llvm::SmallPtrSet<const Storage *, 4> seen;
+  std::vector<int64_t> inputs;
+  for (BlockArgument argument : at.function->getRegion(0).getArguments()) {
+    const Storage *entry = at.storage.lookup(argument);
+    if (!isa<TensorType>(argument.getType()) ||
+        (entry && !seen.insert(entry).second))
+      continue;
+    if (auto tensor = at.getConcrete(argument, run))
+      inputs.push_back(tensor->numBytes());
+  }
+  return inputs;
 }
 
 /// The function's name behind those of the modules around it.

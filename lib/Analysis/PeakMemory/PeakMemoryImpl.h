@@ -85,6 +85,8 @@ struct PeakMemoryAnalysis::Impl {
     /// Where the run notes its allocations; null: nowhere. Then each iteration
     /// of a loop runs.
     EventLog *log = nullptr;
+    /// The blocks of the log that the step of the optimizer leaves.
+    llvm::SmallVector<unsigned> optimizerState;
     /// Stop here and keep what is live.
     std::optional<uint64_t> stopAt;
     bool stopped = false;

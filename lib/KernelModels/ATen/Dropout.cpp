@@ -81,17 +81,17 @@ static void describeBackward(BackwardRule &rule, const Dropout &dropout) {
   steps.finish();
 }
 
-static void describeDropout(WorkspaceRule &rule) {
+void kernels::describeDropoutForward(WorkspaceRule &rule) {
   if (auto dropout = getDropout(rule.getOp()))
     describeForward(rule, *dropout);
 }
 
-static void saveDropout(SavedRule &rule) {
+void kernels::saveDropout(SavedRule &rule) {
   if (auto dropout = getDropout(rule.getOp()))
     describeSaved(rule, *dropout);
 }
 
-static void describeDropoutBackward(BackwardRule &rule) {
+void kernels::describeDropoutBackward(BackwardRule &rule) {
   if (auto dropout = getDropout(rule.getOp()))
     describeBackward(rule, *dropout);
   else
@@ -101,5 +101,5 @@ static void describeDropoutBackward(BackwardRule &rule) {
 void kernels::addDropoutModels(KernelLibrary &library) {
   library
       .add<AlphaDropoutOp, DropoutOp, FeatureAlphaDropoutOp, FeatureDropoutOp>(
-          {describeDropout, saveDropout, describeDropoutBackward});
+          {describeDropoutForward, saveDropout, describeDropoutBackward});
 }

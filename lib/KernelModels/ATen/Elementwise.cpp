@@ -193,11 +193,18 @@ static void describeIsclose(WorkspaceRule &rule) {
   steps.finish(close.numBytes());
 }
 
-void kernels::addComposedElementwiseModels(KernelLibrary &library) {
-  library.add<Deg2radOp, Rad2degOp>({.forward = describeDegrees});
+void kernels::addSelectModels(KernelLibrary &library) {
   library.add<GluOp, PreluOp>({.forward = allocateNothing});
-  library.add<IscloseOp>({.forward = describeIsclose});
   library.add<IsfiniteOp, IsinfOp>({.forward = describeQuery});
+  library.add<WhereScalarOp>({.forward = describeWhereNumbers});
+  library.add<WhereScalarOtherOp>({.forward = describeWhereOther});
+  library.add<WhereScalarSelfOp>({.forward = describeWhereSelf});
+}
+
+void kernels::addComposedElementwiseModels(KernelLibrary &library) {
+  addSelectModels(library);
+  library.add<Deg2radOp, Rad2degOp>({.forward = describeDegrees});
+  library.add<IscloseOp>({.forward = describeIsclose});
   library.add<LogSigmoidOp>(
       {.forward = describeLogSigmoid, .saved = saveLogSigmoid});
   library.add<MaskedFillScalarOp>(
@@ -205,7 +212,4 @@ void kernels::addComposedElementwiseModels(KernelLibrary &library) {
   library.add<MaskedFillTensorOp>(
       {.forward = describeMaskedFill<MaskedFillTensorOp>});
   library.add<RreluOp>({.forward = describeRrelu, .saved = saveSlopes});
-  library.add<WhereScalarOp>({.forward = describeWhereNumbers});
-  library.add<WhereScalarOtherOp>({.forward = describeWhereOther});
-  library.add<WhereScalarSelfOp>({.forward = describeWhereSelf});
 }

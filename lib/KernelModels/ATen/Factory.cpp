@@ -182,7 +182,7 @@ static void allocateStrided(WorkspaceRule &rule) {
     rule.setInexact("the storage of other strides has another size");
 }
 
-void kernels::addFactoryModels(KernelLibrary &library) {
+void kernels::addFilledModels(KernelLibrary &library) {
   library.add<ArangeEndOp, ArangeStartOp, ArangeStartStepOp, EmptyLikeOp,
               EmptyOp, EmptyPermutedOp, EyeMOp, EyeSquareOp, FullLikeOp, FullOp,
               LinspaceOp, LogspaceOp, NewEmptyOp, NewFullOp, NewOnesOp,
@@ -191,6 +191,15 @@ void kernels::addFactoryModels(KernelLibrary &library) {
               RandnLikeOp, RandnOp, ScalarTensorOp, TrilIndicesOp,
               TriuIndicesOp, ZerosLikeOp, ZerosOp>(
       {.forward = allocateNothing});
+  library.add<BernoulliOp, BernoulliPOp, BernoulliTensorOp, CauchyOp,
+              ExponentialOp, GeometricOp, LogNormalOp, NormalOp, PoissonOp,
+              RandomFromOp, RandomOp, RandomToOp, UniformOp>(
+      {.forward = allocateNothing});
+  library.add<EmptyStridedOp, NewEmptyStridedOp>({.forward = allocateStrided});
+}
+
+void kernels::addFactoryModels(KernelLibrary &library) {
+  addFilledModels(library);
   library.add<AsTensorBoolOp, AsTensorFloatOp, AsTensorIntOp, AsTensorListOp,
               TensorBoolOp, TensorFloatOp, TensorIntOp, TensorListOp>(
       {.forward = describeNumberTensor});
@@ -200,14 +209,9 @@ void kernels::addFactoryModels(KernelLibrary &library) {
               HannWindowOp, HannWindowPeriodicOp, KaiserWindowBetaOp,
               KaiserWindowOp, KaiserWindowPeriodicOp>(
       {.forward = describeWindow});
-  library.add<BernoulliOp, BernoulliPOp, BernoulliTensorOp, CauchyOp,
-              ExponentialOp, GeometricOp, LogNormalOp, NormalOp, PoissonOp,
-              RandomFromOp, RandomOp, RandomToOp, UniformOp>(
-      {.forward = allocateNothing});
   library.add<MultinomialOp>({.forward = describeMultinomial});
   library.add<NormalFloatTensorOp, NormalTensorTensorOp>(
       {.forward = describeNormal});
   library.add<NormalTensorFloatOp>({.forward = describeNormalAroundTensor});
   library.add<RandpermOp>({.forward = describePermutation});
-  library.add<EmptyStridedOp, NewEmptyStridedOp>({.forward = allocateStrided});
 }

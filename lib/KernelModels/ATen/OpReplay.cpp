@@ -69,6 +69,8 @@ MadeTensor OpReplay::compute(Tensors operands, Result kind, Number number) {
   ConcreteTensor result{broadcast(operands), computed};
   if (kind == Result::Bool)
     result.elementType = IntegerType::get(context, 1);
+  if (readsAnyType(rule))
+    return allocate(std::move(result));
   TensorIteration iteration{SmallVector<ConcreteTensor, 3>(operands), computed,
                             result.numBytes()};
   Block wrapped;
@@ -89,12 +91,16 @@ MadeTensor OpReplay::select(const ConcreteTensor &mask,
                             const ConcreteTensor &rhs) {
   Type type = getCommonType({lhs, rhs});
   ConcreteTensor result{broadcast({mask, lhs, rhs}), type};
+  if (readsAnyType(rule))
+    return allocate(std::move(result));
   TensorIteration iteration{{lhs, rhs}, type, result.numBytes()};
   iteration.replay(*this);
   return {std::move(result), iteration.result};
 }
 
 void OpReplay::write(Tensors operands, Number number) {
+  if (readsAnyType(rule))
+    return;
   Type numberType =
       getNumberType(number, operands.front().elementType.getContext());
   Type computed = getCommonType(operands, numberType);

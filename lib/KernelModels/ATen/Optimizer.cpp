@@ -108,7 +108,7 @@ std::optional<Optimizer> Optimizer::parse(StringRef text,
     } else if (key == "nesterov" && flag && found.name == "sgd") {
       found.isNesterov = *flag;
     } else if (key == "foreach" && flag) {
-      found.isForeach = *flag;
+      found.foreach = *flag;
     } else {
       isFine = false;
     }
@@ -200,7 +200,7 @@ int64_t Optimizer::getStateBytes(ArrayRef<TrainedWeight> weights) const {
 
 int64_t Optimizer::getSgdBytes(ArrayRef<int64_t> sizes, int64_t numbers) const {
   // With foreach the second look at the momentum is written into the gradients.
-  if (isForeach)
+  if (usesForeach(/*byDefault=*/false))
     return (hasDecay ? add(sizes) : 0) + numbers;
   int64_t largest = add(*llvm::max_element(sizes));
   int64_t decayed = hasDecay ? largest : 0;
@@ -290,8 +290,9 @@ int64_t Optimizer::getStepBytes(ArrayRef<TrainedWeight> weights,
   if (weights.empty())
     return 0;
   if (name == "adafactor")
-    return isForeach ? getForeachAdafactorBytes(weights, threads)
-                     : getAdafactorBytes(weights, threads);
+    return usesForeach(/*byDefault=*/false)
+               ? getForeachAdafactorBytes(weights, threads)
+               : getAdafactorBytes(weights, threads);
   llvm::SmallVector<int64_t> sizes = getSizes(weights);
   if (name == "sgd")
     return getSgdBytes(sizes, hasMomentum ? kNumberBytes : 0);
@@ -299,7 +300,7 @@ int64_t Optimizer::getStepBytes(ArrayRef<TrainedWeight> weights,
   bool addsDecay = hasDecay && name != "adamw";
   // Adam drops decayed gradients before it takes roots, Adagrad's product of
   // gradients is there with and without them.
-  if (isForeach) {
+  if (usesForeach(/*byDefault=*/false)) {
     bool isTwice = name == "adagrad" || (name == "rmsprop" && addsDecay);
     return (isTwice ? 2 : 1) * add(sizes) + kNumberBytes;
   }
@@ -327,7 +328,7 @@ int64_t Optimizer::getFirstStepBytes(ArrayRef<TrainedWeight> weights,
     return getStateBytes(weights) + getStepBytes(weights, threads);
   llvm::SmallVector<int64_t> sizes = getSizes(weights);
   // The momentum starts as a copy of the gradient, not as a product.
-  if (isForeach)
+  if (usesForeach(/*byDefault=*/false))
     return getStateBytes(weights) + getSgdBytes(sizes, /*numbers=*/0);
   // It is made of each weight when SGD comes to it.
   int64_t most = 0, state = 0;

@@ -170,7 +170,7 @@ static void saveAdaptive(SavedRule &rule) {
     saveDifferentiated(rule);
 }
 
-void kernels::addPoolModels(KernelLibrary &library) {
+void kernels::addAdaptiveAverageModels(KernelLibrary &library) {
   library.add<AdaptiveAvgPool1dOp>(
       {describeAdaptive<1>, saveAdaptive<1>,
        rules::describeLineAdaptiveAveragesBackward});
@@ -180,6 +180,10 @@ void kernels::addPoolModels(KernelLibrary &library) {
   library.add<AdaptiveAvgPool3dOp>(
       {describeAdaptive<3>, saveAdaptive<3>,
        rules::describeVolumeAdaptiveAveragesBackward});
+}
+
+void kernels::addPoolModels(KernelLibrary &library) {
+  addAdaptiveAverageModels(library);
   library.add<AdaptiveMaxPool1dOp>(
       {.forward = copyLine,
        .backward = rules::describeLineAdaptiveMaximaBackward});

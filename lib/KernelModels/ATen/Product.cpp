@@ -149,7 +149,7 @@ static void describeAddmm(WorkspaceRule &rule) {
   auto self = rule.tensor(op.getSelf());
   bool isCopied = self && self->dims == result->dims;
   AllocationTrace trace;
-  trace.allocateTemporary(isCopied ? kernels::getBlockBytes(*self) : 0);
+  trace.allocateTemporary(isCopied ? kernels::getBlockBytes(rule, *self) : 0);
   allocateMm(trace, rule, *lhs, *rhs, getScale(op.getAlphaAttr()));
   rule.setTrace(std::move(trace));
 }

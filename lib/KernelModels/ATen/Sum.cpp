@@ -1,64 +1,18 @@
 //===- Sum.cpp - What a sum holds inside ----------------------------------===//
 
 #include "Sum.h"
-#include "llvm/ADT/STLExtras.h"
+#include "koila/KernelModels/LeafKernels.h"
 
 using namespace mlir;
 using namespace koila;
-
-/// Whether the dims that are reduced make more than one when those that lie one
-/// behind the other are taken together; no answer where that depends on strides
-/// that are not known. Source: reorder_dimensions and coalesce_dimensions in
-/// TensorIterator.cpp.
-static std::optional<bool> reducesApart(const ConcreteTensor &input,
-                                        ArrayRef<bool> isReduced) {
-  auto strides = input.getStrides();
-  SmallVector<std::pair<int64_t, int64_t>> dims;
-  for (auto [dim, extent] : llvm::enumerate(input.dims))
-    if (isReduced[dim] && extent != 1)
-      dims.push_back({strides ? (*strides)[dim] : 0, extent});
-  if (dims.size() > 1 && !strides)
-    return std::nullopt;
-  llvm::stable_sort(dims, llvm::less_first());
-  for (size_t index = 1; index < dims.size(); ++index)
-    if (dims[index - 1].first * dims[index - 1].second != dims[index].first)
-      return true;
-  return false;
-}
-
-/// Whether a sum goes by way of copies in float32. Says so where strides that
-/// are not known decide it. Source: should_use_acc_buffer in
-/// native/ReduceOps.cpp.
-static bool sumsInFloat(WorkspaceRule &rule, const ConcreteTensor &input,
-                        const ConcreteTensor &result,
-                        ArrayRef<bool> isReduced) {
-  if (!isHalf(result.elementType) || input.numElements() == 0)
-    return false;
-  auto isApart = reducesApart(input, isReduced);
-  if (!isApart)
-    rule.setInexact("a sum over dims of which the strides are unknown");
-  return isApart.value_or(false);
-}
 
 void kernels::allocateSum(WorkspaceRule &rule, AllocationTrace &trace,
                           const ConcreteTensor &input,
                           const ConcreteTensor &result,
                           ArrayRef<bool> isReduced) {
-  AllocationTrace::Block cast =
-      trace.allocate(getCastBytes(input, result.elementType));
-  if (sumsInFloat(rule, input, result, isReduced)) {
-    ConcreteTensor sum = result;
-    sum.elementType = Float32Type::get(result.elementType.getContext());
-    AllocationTrace::Block buffer = trace.allocate(sum.numBytes());
-    AllocationTrace::Block wide =
-        trace.allocate(getCastBytes(input, sum.elementType));
-    trace.allocateTemporary(getPartialBytes(rule, input, sum));
-    trace.free(wide);
-    trace.free(buffer);
-  } else {
-    trace.allocateTemporary(getPartialBytes(rule, input, result));
-  }
-  trace.free(cast);
+  if (const LeafKernels *leaves = rule.getTarget().leaves)
+    return leaves->sum(trace, rule, input, result, isReduced);
+  rule.setInexact("no kernel model of a sum");
 }
 
 int64_t kernels::getSumBytes(WorkspaceRule &rule, const ConcreteTensor &input,

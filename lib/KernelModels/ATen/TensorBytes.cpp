@@ -2,6 +2,7 @@
 
 #include "TensorBytes.h"
 #include "koila/Dialect/Koila/IR/Koila.h"
+#include "koila/KernelModels/LeafKernels.h"
 #include "mlir/IR/BuiltinTypes.h"
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/Support/MathExtras.h"
@@ -26,6 +27,9 @@ void kernels::append(AllocationTrace &trace, const AllocationTrace &steps) {
       break;
     case Kind::FreeOutside:
       trace.free(event.bytes);
+      break;
+    case Kind::Shared:
+      trace.share(event.library, event.bytes);
       break;
     }
 }
@@ -97,6 +101,20 @@ kernels::allocateContiguous(AllocationTrace &trace,
                             const ConcreteTensor &tensor) {
   AllocationTrace::Block copy = trace.allocate(getCopyBytes(tensor));
   trace.allocateTemporary(getBlockBytes(tensor));
+  return copy;
+}
+
+int64_t kernels::getBlockBytes(const WorkspaceRule &rule,
+                               const ConcreteTensor &tensor) {
+  const LeafKernels *leaves = rule.getTarget().leaves;
+  return leaves && leaves->copiesThroughBlocks() ? getBlockBytes(tensor) : 0;
+}
+
+AllocationTrace::Block
+kernels::allocateContiguous(const WorkspaceRule &rule, AllocationTrace &trace,
+                            const ConcreteTensor &tensor) {
+  AllocationTrace::Block copy = trace.allocate(getCopyBytes(tensor));
+  trace.allocateTemporary(getBlockBytes(rule, tensor));
   return copy;
 }
 
@@ -281,28 +299,15 @@ int64_t kernels::getPartialBytes(const WorkspaceRule &rule,
   return threads * getElementBytes(result.elementType);
 }
 
-int64_t kernels::getMeanBytes(const WorkspaceRule &rule,
-                              const ConcreteTensor &input,
-                              const ConcreteTensor &result) {
-  AllocationTrace trace;
-  allocateMean(rule, trace, input, result);
-  return trace.getPeak();
-}
-
-void kernels::allocateMean(const WorkspaceRule &rule, AllocationTrace &trace,
+void kernels::allocateMean(WorkspaceRule &rule, AllocationTrace &trace,
                            const ConcreteTensor &input,
                            const ConcreteTensor &result) {
-  // Half types are summed in float32, and only the quotient is narrowed.
-  ConcreteTensor sum = result;
-  AllocationTrace::Block wide;
-  if (isHalf(result.elementType)) {
-    sum.elementType = Float32Type::get(result.elementType.getContext());
-    wide = trace.allocate(sum.numBytes());
-  }
-  AllocationTrace::Block cast =
-      trace.allocate(getCastBytes(input, sum.elementType));
-  trace.allocateTemporary(getPartialBytes(rule, input, sum));
-  trace.free(cast);
-  allocateInteger(trace, sum.elementType);
-  trace.free(wide);
+  if (const LeafKernels *leaves = rule.getTarget().leaves)
+    return leaves->mean(trace, rule, input, result);
+  rule.setInexact("no kernel model of a mean");
+}
+
+bool kernels::readsAnyType(const WorkspaceRule &rule) {
+  const LeafKernels *leaves = rule.getTarget().leaves;
+  return leaves && leaves->readsAnyType();
 }

@@ -44,7 +44,12 @@ int64_t getWideBytes(const ConcreteTensor &tensor);
 /// Tensor::contiguous() in `trace`; what it makes stays.
 AllocationTrace::Block allocateContiguous(AllocationTrace &trace,
                                           const ConcreteTensor &tensor);
-/// The block through which a transposed matrix is copied into rows.
+/// The same on the target of `rule`.
+AllocationTrace::Block allocateContiguous(const WorkspaceRule &rule,
+                                          AllocationTrace &trace,
+                                          const ConcreteTensor &tensor);
+int64_t getBlockBytes(const WorkspaceRule &rule, const ConcreteTensor &tensor);
+/// On the CPU the block through which a transposed matrix is copied into rows.
 int64_t getBlockBytes(const ConcreteTensor &tensor);
 /// Tensor::contiguous(tensor.suggest_memory_format()).
 int64_t getSuggestedCopyBytes(const ConcreteTensor &tensor);
@@ -64,6 +69,9 @@ bool isChannelsLast(const ConcreteTensor &tensor);
 /// A dim of extent one before `dim`, as Tensor::unsqueeze.
 ConcreteTensor unsqueeze(ConcreteTensor tensor, int64_t dim);
 
+/// Whether elementwise kernels of the target read operands of any type, so that
+/// neither casts nor numbers are tensors.
+bool readsAnyType(const WorkspaceRule &rule);
 /// A Python number of `type` as a 0-dim tensor; null: of which type is unknown.
 ConcreteTensor getNumber(mlir::Type type);
 AllocationTrace::Block allocateNumber(AllocationTrace &trace, mlir::Type type);
@@ -109,10 +117,8 @@ void allocateRepeat(AllocationTrace &trace, int64_t rank);
 /// Source: two_pass_reduction in native/TensorIteratorReduce.cpp.
 int64_t getPartialBytes(const WorkspaceRule &rule, const ConcreteTensor &input,
                         const ConcreteTensor &result);
-/// What Tensor::mean() holds beyond `result`: a sum, divided by a number.
-int64_t getMeanBytes(const WorkspaceRule &rule, const ConcreteTensor &input,
-                     const ConcreteTensor &result);
-void allocateMean(const WorkspaceRule &rule, AllocationTrace &trace,
+/// What Tensor::mean() holds beyond `result`.
+void allocateMean(WorkspaceRule &rule, AllocationTrace &trace,
                   const ConcreteTensor &input, const ConcreteTensor &result);
 
 } // namespace koila::kernels

@@ -8,12 +8,14 @@
 //===----------------------------------------------------------------------===//
 
 #include "GemmOperandCopies.h"
+#include "../ATen/ProductKernels.h"
 #include "../ATen/TensorBytes.h"
 #include "../OneDNN/Amx/AmxProduct.h"
 #include "koila/Dialect/Koila/IR/CopyOps.h"
 #include "koila/Dialect/Koila/IR/Koila.h"
 #include "koila/Dialect/Koila/IR/ViewOps.h"
 #include "koila/Interfaces/BackwardRule.h"
+#include "koila/KernelModels/LeafKernels.h"
 #include "mlir/IR/BuiltinTypes.h"
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/Support/MathExtras.h"
@@ -125,6 +127,12 @@ enum class Library {
 };
 } // namespace
 
+/// Null on the CPU.
+static const blas::ProductKernels *getKernels(const WorkspaceRule &rule) {
+  const LeafKernels *leaves = rule.getTarget().leaves;
+  return leaves ? leaves->getProducts() : nullptr;
+}
+
 /// Products of more elements than this go to oneDNN. Source: checksize.
 static constexpr int64_t kMostOfATen = 16 * 16 * 16;
 
@@ -157,7 +165,8 @@ static bool isLarge(ArrayRef<int64_t> extents) {
 
 bool blas::takesOneDnn(const WorkspaceRule &rule, Type type,
                        ArrayRef<int64_t> extents) {
-  return getLibrary(rule.getTarget().isa, type) != Library::ATen &&
+  return !getKernels(rule) &&
+         getLibrary(rule.getTarget().isa, type) != Library::ATen &&
          isLarge(extents);
 }
 
@@ -302,6 +311,8 @@ void blas::allocateMm(AllocationTrace &trace, WorkspaceRule &rule,
   Factor result{{rows, columns}, {}, lhs.type};
   if (result.numBytes() == 0 || sums == 0)
     return;
+  if (const ProductKernels *kernels = getKernels(rule))
+    return kernels->multiply(trace, rule, lhs, rhs);
   // BLAS takes columns: a result of one is that row, and the factors of others
   // are exchanged.
   bool isColumn = columns == 1;
@@ -344,6 +355,8 @@ void blas::allocateBmm(AllocationTrace &trace, WorkspaceRule &rule,
   int64_t batch = lhs.dims[0], rows = lhs.dims[1], columns = rhs.dims[2];
   if (batch == 0)
     return;
+  if (const ProductKernels *kernels = getKernels(rule))
+    return kernels->multiply(trace, rule, lhs, rhs);
   if (takesOneDnn(rule, lhs.type, {batch, rows, lhs.dims[2], columns}))
     return allocateOneDnnMatmul(trace, rule, lhs, rhs, scale);
   int64_t work = rows * lhs.dims[2] * columns;
@@ -363,6 +376,8 @@ void blas::allocateMv(AllocationTrace &trace, WorkspaceRule &rule,
                       const Factor &matrix, const Factor &vector, Scale scale) {
   if (matrix.numBytes() == 0)
     return;
+  if (const ProductKernels *kernels = getKernels(rule))
+    return kernels->multiplyVector(trace, rule, matrix, vector);
   Factor column{{vector.dims[0], 1}, {vector.strides[0], 1}, vector.type};
   if (takesOneDnn(rule, matrix.type, matrix.dims))
     return allocateOneDnnMatmul(trace, rule, matrix, column, scale);
@@ -373,6 +388,8 @@ void blas::allocateMv(AllocationTrace &trace, WorkspaceRule &rule,
 /// Source: dot in native/Blas.cpp.
 void blas::allocateDot(AllocationTrace &trace, WorkspaceRule &rule,
                        const Factor &lhs, const Factor &rhs) {
+  if (const ProductKernels *kernels = getKernels(rule))
+    return kernels->multiplyVector(trace, rule, lhs, rhs);
   if (!takesOneDnn(rule, lhs.type, lhs.dims))
     return;
   auto copy = [&](const Factor &factor) {

@@ -10,6 +10,7 @@
 #define KOILA_KERNELMODELS_ATENCPU_GEMMOPERANDCOPIES_H
 
 #include "koila/Interfaces/Rules.h"
+#include "llvm/ADT/STLExtras.h"
 
 namespace koila {
 class BackwardRule;
@@ -26,6 +27,10 @@ struct Factor {
   bool isTrained = false;
 
   int64_t getRank() const { return dims.size(); }
+  /// The product of all dims but the last.
+  int64_t numRows() const {
+    return llvm::product_of(llvm::ArrayRef(dims).drop_back());
+  }
   int64_t numBytes() const;
 };
 

@@ -79,14 +79,23 @@ void koila::printEvents(llvm::ArrayRef<MemoryEvent> events,
     json.attribute("schema", 1);
     json.attributeArray("events", [&] {
       int64_t index = 0;
-      for (const MemoryEvent &event : events)
-        json.value(Object{{"index", index++},
-                          {"action", event.isFree ? "free" : "alloc"},
-                          {"id", event.id},
-                          {"bytes", event.bytes},
-                          {"op", event.op},
-                          {"location", ::toJSON(event.place)},
-                          {"exact", event.isExact}});
+      for (const MemoryEvent &event : events) {
+        bool isShared = !event.shared.empty();
+        Object entry{{"index", index++},
+                     {"action", isShared       ? "share"
+                                : event.isFree ? "free"
+                                               : "alloc"},
+                     {"id", event.id},
+                     {"bytes", event.bytes},
+                     {"op", event.op},
+                     {"location", ::toJSON(event.place)},
+                     {"exact", event.isExact}};
+        if (isShared)
+          entry["key"] = event.shared;
+        if (!event.left.empty())
+          entry["left"] = event.left;
+        json.value(std::move(entry));
+      }
     });
   });
   os << "\n";
@@ -132,11 +141,11 @@ Value PeakReport::toJSON() const {
   Value batch = Object{
       {"symbol", batchSymbol.empty() ? Value(nullptr) : Value(batchSymbol)},
       {"value", orNull(batchValue)}};
-  return Object{
+  Object report{
       {"schema", 1},
       {"function", function},
       {"mode", getModeName(mode)},
-      {"allocator", "exact"},
+      {"allocator", deviceMemory ? "cuda" : "exact"},
       {"device", device},
       {"threads", threads},
       {"isa", isa},
@@ -163,4 +172,7 @@ Value PeakReport::toJSON() const {
       {"promise", std::move(promised)},
       {"exact", exact()},
       {"inexact", std::move(reasons)}};
+  if (deviceMemory)
+    report["cuda"] = deviceMemory->toJSON();
+  return report;
 }

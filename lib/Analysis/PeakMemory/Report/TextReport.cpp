@@ -150,9 +150,13 @@ static void printDoubts(const std::vector<Inexactness> &doubts,
 }
 
 void PeakReport::print(llvm::raw_ostream &os) const {
-  os << "koila: memory of '" << function << "', " << getModeName(mode)
-     << ", cpu, " << threads << (threads == 1 ? " thread" : " threads") << ", "
-     << isa << ", torch " << torch << "\n";
+  os << "koila: memory of '" << function << "', " << getModeName(mode) << ", "
+     << device << ", ";
+  // Other devices have neither.
+  if (device == "cpu")
+    os << threads << (threads == 1 ? " thread" : " threads") << ", " << isa
+       << ", ";
+  os << "torch " << torch << "\n";
   if (!batchSymbol.empty()) {
     os << "  batch         " << batchSymbol;
     if (batchValue)
@@ -191,6 +195,8 @@ void PeakReport::print(llvm::raw_ostream &os) const {
   if (floorBytes)
     os << "  floor         " << formatBytes(*floorBytes)
        << " (no tile goes below)\n";
+  if (deviceMemory)
+    deviceMemory->print(os);
   printCurve(*this, os);
   if (!timeline.empty())
     os << "  timeline      " << drawSparkline(timeline) << "\n";

@@ -4,6 +4,7 @@
 #include "PassOptions.h"
 #include "koila/Analysis/DimAnalysis.h"
 #include "koila/Analysis/PeakMemory.h"
+#include "koila/Analysis/Target.h"
 #include "koila/Dialect/Koila/IR/Koila.h"
 #include "koila/Dialect/Koila/IR/LossOps.h"
 #include "koila/Dialect/Koila/Transforms/BatchTiling.h"
@@ -72,6 +73,41 @@ struct PeakMemoryPass : public koila::impl::PeakMemoryPassBase<PeakMemoryPass> {
     return write([&](llvm::raw_ostream &os) { printEvents(*events, os); });
   }
 
+  /// The caching allocator is that of CUDA's devices.
+  LogicalResult checkAllocator() {
+    ModuleOp module = getOperation();
+    if (failed(checkChoice(module, "allocator", allocator, {"exact", "cuda"},
+                           {})) ||
+        allocator == "exact")
+      return success(allocator == "exact");
+    PeakMemoryOptions options;
+    options.device = device;
+    TargetAttr target = getTarget(module, options);
+    const KernelLibrary *library =
+        target ? KernelLibraries::find(target.getDevice(), module) : nullptr;
+    while (library && library->getName() != "cuda")
+      library = library->getBase();
+    if (!library)
+      return module.emitError()
+             << "allocator=cuda belongs to a device of CUDA; use device=cuda, "
+                "or the name of a card";
+    if (!budget.empty())
+      return module.emitError() << "allocator=cuda with a budget is not "
+                                   "supported yet; leave the budget out";
+    return success();
+  }
+
+  LogicalResult simulate(FunctionOpInterface function,
+                         const PeakMemoryOptions &options, PeakReport &report) {
+    std::string missing;
+    report.deviceMemory = simulateDevice(
+        function, options, CachingAllocatorSettings(), report, missing);
+    if (report.deviceMemory)
+      return success();
+    return function.emitError() << "allocator=cuda needs a value for symbol '"
+                                << missing << "' (--batch " << missing << "=N)";
+  }
+
   LogicalResult run() {
     ModuleOp module = getOperation();
     auto options = getAnalysisOptions(
@@ -79,9 +115,10 @@ struct PeakMemoryPass : public koila::impl::PeakMemoryPassBase<PeakMemoryPass> {
     if (failed(options) ||
         failed(checkChoice(module, "format", format,
                            {"text", "json", "html", "events", "attribute"},
-                           {})))
+                           {})) ||
+        failed(checkAllocator()))
       return failure();
-    auto limit = getBudget(budget, module);
+    auto limit = getBudget(budget, device, module);
     if (failed(limit))
       return failure();
     FunctionOpInterface function = findFunction(module, options->function);
@@ -101,6 +138,8 @@ struct PeakMemoryPass : public koila::impl::PeakMemoryPassBase<PeakMemoryPass> {
     if (!analysis.isValid() || failed(verifyGivenSizes(function)))
       return failure();
     PeakReport report = analysis.report();
+    if (allocator == "cuda" && failed(simulate(function, *options, report)))
+      return failure();
     if (*limit && !report.peakBytes)
       return function.emitError()
              << "budget needs a value for symbol '" << report.missing

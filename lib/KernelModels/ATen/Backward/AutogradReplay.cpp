@@ -144,7 +144,7 @@ Term AutogradReplay::contiguous(const Term &term) {
   if (term.contiguous)
     return term;
   Term rows = allocate(term);
-  allocateTemporary(getBlockBytes(term));
+  allocateTemporary(getBlockBytes(rule, term));
   follow(term, rows);
   return rows;
 }

@@ -217,7 +217,7 @@ MadeTensor BackwardReplay::contiguous(const ConcreteTensor &tensor) {
   if (tensor.contiguous)
     return {tensor, Block()};
   MadeTensor rows = allocate(tensor);
-  allocateBriefly(getBlockBytes(tensor));
+  allocateBriefly(getBlockBytes(rule, tensor));
   return rows;
 }
 

@@ -81,9 +81,11 @@ static void runGelu(const Formula &of) {
   auto kind = of.getOp()->getAttrOfType<StringAttr>("approximate");
   ConcreteTensor self = of.self();
   MadeTensor result = of.steps.compute({of.gradient, self});
-  bool copies = kind && kind.getValue() == "none" && self.contiguous &&
-                !of.gradient.contiguous && self.elementType.isF32();
-  if (self.elementType.isBF16() && !of.gradient.contiguous)
+  bool isOneDnn = !readsAnyType(of.rule);
+  bool copies = isOneDnn && kind && kind.getValue() == "none" &&
+                self.contiguous && !of.gradient.contiguous &&
+                self.elementType.isF32();
+  if (isOneDnn && self.elementType.isBF16() && !of.gradient.contiguous)
     return of.rule.setInexact("the gradient of gelu of bfloat16");
   if (copies) {
     MadeTensor copy = of.steps.allocate(self);
@@ -749,8 +751,8 @@ static bool hasFormula(StringRef name) {
   return getFormulas().contains(name) || getComplexFormulas().contains(name);
 }
 
-void kernels::addBackwardFormulas(KernelLibrary &library,
-                                  MLIRContext &context) {
+void kernels::addBackwardFormulas(KernelLibrary &library, MLIRContext &context,
+                                  llvm::function_ref<bool(StringRef)> holds) {
   for (RegisteredOperationName name : context.getRegisteredOperationsByDialect(
            KoilaDialect::getDialectNamespace())) {
     auto *op = name.getInterface<TorchOperatorInterface>();
@@ -758,8 +760,9 @@ void kernels::addBackwardFormulas(KernelLibrary &library,
       continue;
     StringRef schema = op->getTorchSchema();
     schema.consume_front("aten::");
-    if (hasFormula(
-            schema.take_until([](char c) { return c == '.' || c == '('; })))
+    StringRef base =
+        schema.take_until([](char c) { return c == '.' || c == '('; });
+    if (hasFormula(base) && holds(base))
       library.insert(name.getTypeID(), name.getStringRef(),
                      {nullptr, nullptr, rules::describeBackward});
   }

@@ -241,7 +241,10 @@ static void describeLinear(BackwardRule &rule) {
     rule.splitIntoOwnNode(0);
   BackwardReplay &steps = product.steps;
   auto addBias = [&] {
-    steps.give(2, steps.sum({{1, bias->dims.front()}, bias->elementType}, 0));
+    // On the CPU one thread adds up each number.
+    int64_t rows = readsAnyType(rule) ? input->numRows() : 1;
+    steps.give(2,
+               steps.sum({{rows, bias->dims.front()}, bias->elementType}, 0));
   };
   if (wantsBias && !isJoined) {
     addBias();

@@ -52,8 +52,12 @@ static MadeTensor countMask(BackwardRule &rule, BackwardReplay &steps,
   ConcreteTensor integers = like;
   integers.elementType = IntegerType::get(like.elementType.getContext(), 64);
   MadeTensor count = steps.allocate(integers);
-  allocateSum(rule, steps, mask, count,
-              SmallVector<bool>(mask.dims.size(), true));
+  SmallVector<bool> isReduced(mask.dims.size(), true);
+  if (like.dims.size() == mask.dims.size())
+    for (auto [reduced, from, to] :
+         llvm::zip_equal(isReduced, mask.dims, like.dims))
+      reduced = from != to;
+  allocateSum(rule, steps, mask, count, isReduced);
   return count;
 }
 

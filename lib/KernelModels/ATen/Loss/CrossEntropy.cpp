@@ -53,7 +53,7 @@ static Term addLikelihood(const Operands &of, const Term &self) {
   Term target = isViewed ? steps.contiguous(of.target) : of.target;
   SmallVector<AllocationTrace::Block> copies;
   auto readInRows = [&](const Term &term) {
-    copies.push_back(allocateContiguous(steps, term));
+    copies.push_back(allocateContiguous(of.rule, steps, term));
   };
   Term totalWeight;
   auto weigh = [&] {
@@ -94,7 +94,8 @@ static Term addLikelihood(const Operands &of, const Term &self) {
 
 static Term addLogSoftmax(const Operands &of) {
   Term logs = of.steps.allocate(of.self);
-  of.steps.AllocationTrace::free(allocateContiguous(of.steps, of.self));
+  of.steps.AllocationTrace::free(
+      allocateContiguous(of.rule, of.steps, of.self));
   of.steps.record("_log_softmax", of.self, logs);
   return logs;
 }
@@ -126,6 +127,8 @@ static Term addProbabilities(const Operands &of, double smoothing) {
 static Term addWeightedMean(const Operands &of, const Term &smooth,
                             const Term &counted) {
   AutogradReplay &steps = of.steps;
+  if (readsAnyType(of.rule))
+    of.rule.setInexact("a weighted mean over targets that data select");
   Term targets =
       steps.allocate({{of.target.numElements()}, of.target.elementType});
   // A count; over threads also where each of them goes. Source:

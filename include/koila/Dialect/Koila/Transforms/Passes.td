@@ -19,11 +19,11 @@ class KoilaAnalysisPass<string name> : PassBase<name, "::koila::AnalysisPass"> {
            "tensors (koila-peak-memory only); or train, a training step with "
            "its backward pass">,
     Option<"allocator", "allocator", "std::string", "\"exact\"",
-           "what a byte is: exact (cuda is not supported yet)">,
+           "what a byte is: exact, or cuda for the caching allocator of a GPU">,
     Option<"device", "device", "std::string", "\"\"",
-           "whose kernels run: a target that has kernel models, as cpu (cuda is "
-           "not supported yet); empty: that of koila.target of the module, else "
-           "cpu">,
+           "whose kernels run: a target that has kernel models, as cpu, cuda (a "
+           "GPU of which nothing more is known) or the name of a card, as "
+           "a100-sxm4-40gb; empty: that of koila.target of the module, else cpu">,
     Option<"threads", "threads", "int64_t", "0",
            "threads of the run; 0: those of koila.target or the DLTI spec of the "
            "module, else OMP_NUM_THREADS, else the cores">,

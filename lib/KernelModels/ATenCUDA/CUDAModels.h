@@ -1,0 +1,29 @@
+//===- CUDAModels.h - The rows of CUDA --------------------------*- C++ -*-===//
+//
+// Private to lib/KernelModels: each family adds the models of its operations on
+// a GPU to the library `cuda`.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef KOILA_LIB_KERNELMODELS_ATENCUDA_CUDAMODELS_H
+#define KOILA_LIB_KERNELMODELS_ATENCUDA_CUDAMODELS_H
+
+#include "../Models.h"
+
+namespace koila::cuda {
+
+void addAttentionModels(KernelLibrary &library);
+void addBatchNormModels(KernelLibrary &library);
+void addCopyModels(KernelLibrary &library);
+void addDropoutModels(KernelLibrary &library);
+void addElementwiseModels(KernelLibrary &library, mlir::MLIRContext &context);
+void addIndexModels(KernelLibrary &library);
+void addLossModels(KernelLibrary &library);
+void addNormModels(KernelLibrary &library);
+void addPoolModels(KernelLibrary &library);
+void addReductionModels(KernelLibrary &library);
+void addSoftmaxModels(KernelLibrary &library);
+
+} // namespace koila::cuda
+
+#endif // KOILA_LIB_KERNELMODELS_ATENCUDA_CUDAMODELS_H
