@@ -108,6 +108,7 @@ if lit_config.params.get("long", "") not in ("", "0"):
 if os.environ.get("KOILA_GROUND_TRUTH"):
     config.available_features.add("ground-truth")
     config.environment["KOILA_GROUND_TRUTH"] = os.environ["KOILA_GROUND_TRUTH"]
+    config.substitutions.append(("%ground_truth", os.environ["KOILA_GROUND_TRUTH"]))
 
 python = config.python
 if "torch" in config.available_features and sys.platform == "linux":
