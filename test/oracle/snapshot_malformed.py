@@ -209,7 +209,7 @@ def main():
         file = pathlib.Path(folder) / "snapshot.pickle"
 
         def check(expected, code=1):
-            command = [sys.argv[1], "--replay", file]
+            command = [sys.argv[1], "--replay", str(file)]
             run = subprocess.run(command, capture_output=True, text=True, check=False)
             said = " ".join((run.stdout + run.stderr).split())
             if run.returncode != code or expected not in said:

@@ -27,6 +27,7 @@ import statistics
 import sys
 import time
 import warnings
+from typing import Any
 
 import gpu_jobs
 from koila._errors import KoilaError
@@ -73,7 +74,7 @@ class XMemRows:
         return int(row["ground_bytes"])
 
 
-SETS = [MLPRows, XMemRows]
+SETS: list[Any] = [MLPRows, XMemRows]
 
 
 def find_set(columns):

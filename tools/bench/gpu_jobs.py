@@ -199,7 +199,8 @@ ACTIVATIONS = {
 
 
 def make_mlp(row):
-    layers, width = [], int(row["input"])
+    layers: list[nn.Module] = []
+    width = int(row["input"])
     widths = [int(text) for text in row["linear_widths"].split("-")]
     for index, following in enumerate(widths):
         layers.append(nn.Linear(width, following))
