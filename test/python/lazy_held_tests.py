@@ -113,7 +113,8 @@ class Held(unittest.TestCase):
                 self.assertAlmostEqual(float(found[1]), peak / (1 << 20), delta=0.01)
             least = int(re.search(r"\(([\d,]+) bytes\)", text)[1].replace(",", ""))
             step(holds, least)
-            self.assertEqual(koila.last().tile, 1)
+            # With the convolutions of some instruction sets two samples take no more.
+            self.assertIn(koila.last().tile, (1, 2))
             self.assertNotIn("no tile fits", koila.last().announced or "")
 
     def test_what_was_seen_before_a_write_is_planned_for(self):
