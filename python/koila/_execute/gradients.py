@@ -33,6 +33,7 @@ from koila._capture.values import (
 from koila._compiler import Compiled, has_accumulation_hooks
 from koila._errors import BudgetError, CompileError, KoilaError
 from koila._execute.cuts import make_gradients, weigh
+from koila._execute.delivery import Room, deliver
 from koila._execute.errors import as_eager
 from koila._execute.executor import (
     by_step,
@@ -56,8 +57,8 @@ from koila._execute.hooks import (
     find_hooked,
 )
 from koila._execute.smaller_tiles import begin, in_smaller_tiles, in_tiles, spoil
-from koila._plan.announce import Announced, announce
-from koila._plan.planner import Plan, Run, start
+from koila._plan.announce import announce
+from koila._plan.planner import Run, start
 
 __all__ = [
     "announce_retained",
@@ -153,7 +154,7 @@ def _run_whole(run: Run, is_alone: bool = False) -> None:
         if begins and peak is not None and peak <= run.budget:
             # What the pass goes through in front of the program is in no figure. (A step that
             # fits by none was said to run whole.)
-            graph.room = _Room.of(run, run.resident + live, is_whole=True)
+            graph.room = Room.of(run, run.resident + live, is_whole=True)
 
 
 def _held_with_graph(program: Program) -> list[Value]:
@@ -307,7 +308,7 @@ def _step_into_grads(run: Run, retain_graph: bool) -> None:
         for index in given:
             if index in gradients:
                 leaves[index].tensor.grad = gradients.pop(index)  # type: ignore[union-attr]
-        _deliver(run.program, gradients, retain_graph, _Room.beside(run))
+        deliver(run.program, gradients, retain_graph, Room.beside(run))
     finally:
         traced.release()
 
@@ -319,119 +320,13 @@ def _hash_weights(program: Program) -> None:
             leaf.hash = hash_of(leaf.tensor)
 
 
-@dataclass(frozen=True)
-class _Room:
-    """What there is for the backward pass of what weights were computed by before the step,
-    as by a parametrization: ``taken`` bytes of ``budget`` are not free."""
-
-    plan: Plan
-    frames: Frames
-    taken: int
-    budget: int
-    announced: Announced
-    is_whole: bool  # with the pass of the step itself
-
-    @staticmethod
-    def of(run: Run, taken: int, *, is_whole: bool) -> _Room:
-        return _Room(run.plan, run.frames, taken, run.budget, run.announced, is_whole)
-
-    @staticmethod
-    def beside(run: Run) -> _Room:
-        return _Room.of(run, run.resident + run.beside, is_whole=False)
-
-    def run(self, differentiate: Callable[[], _T], given: int = 0) -> _T:
-        """Nobody knows what operators such a pass consists of, so that the first one is
-        measured, and said to take too much with the bytes of the gradients that it is
-        ``given``."""
-        plan = self.plan
-        if self.is_whole not in plan.before_weights:
-            with memory.CountedMemory() as counted:
-                found = differentiate()
-            plan.before_weights[self.is_whole] = counted.get_peak()
-        else:
-            found = differentiate()
-        need = self.taken + given + plan.before_weights[self.is_whole]
-        if need > self.budget:
-            announce(
-                "the backward pass of what weights are computed by before the step takes "
-                f"{memory.format_bytes(need)} of {memory.format_bytes(self.budget)} with what is "
-                "there, and koila does not split it",
-                location_of(self.frames),
-                self.announced,
-            )
-        return found
-
-
-def _deliver(
-    program: Program,
-    gradients: dict[int, Tensor],
-    retain_graph: bool,
-    room: _Room,
-    *,
-    are_kept: bool = False,
-) -> None:
-    """Adds gradients of leaves to ``.grad``, through the graphs before them; they are
-    there for another time if they ``are_kept``."""
-    ends: list[tuple[Tensor, Tensor]] = []
-    apart: list[tuple[Tensor, Tensor]] = []
-    # A hook on a weight sees what comes through them, too, and is called once.
-    joined = any(
-        leaf.tensor is not None and leaf.tensor.grad_fn is not None
-        for leaf in (program.leaves[index] for index in gradients)
-    )
-    for index, gradient in gradients.items():
-        leaf = program.leaves[index]
-        tensor = leaf.tensor
-        assert tensor is not None
-        end = without_copies(leaf) if is_weight(leaf) else tensor
-        # Autograd, too, takes the first gradient and adds the others to it.
-        if is_direct(tensor) and tensor.grad is not None:
-            tensor.grad += gradient
-        elif is_direct(tensor) or _may_take(leaf, tensor, gradient):
-            tensor.grad = gradient.clone() if are_kept else gradient
-        elif end.grad_fn is None and not joined:
-            apart.append((end, gradient.clone() if are_kept else gradient))
-        else:
-            ends.append((end, gradient))
-    _differentiate(apart)
-    if ends:
-        given = sum(gradient.nbytes for _, gradient in ends)
-        room.run(lambda: _differentiate(ends, retain_graph), given)
-
-
-def _differentiate(gradients: list[tuple[Tensor, Tensor]], retain_graph: bool = False) -> None:
-    """Gives tensors their gradients in one backward pass, for which a hook on several of
-    them waits, and in their order, since hooks see it."""
-    if not gradients:
-        return
-    # The node that was made last runs first, and then at once what it gives a gradient to.
-    # (The first of a pass is none of those that such a hook counts.)
-    with torch.enable_grad():
-        views = [tensor.view_as(tensor) for tensor, _ in reversed(gradients)]
-    given = [gradient for _, gradient in reversed(gradients)]
-    torch.autograd.backward(views, given, retain_graph=retain_graph)
-
-
-def _may_take(leaf: Value, tensor: Tensor, gradient: Tensor) -> bool:
-    """Whether a gradient becomes that of a leaf as it is: of what was recorded and stands
-    as one for a while, on whose accumulation nobody has a hook."""
-    return (
-        leaf.graph_name is not None
-        and tensor.is_leaf
-        and tensor.grad is None
-        and not has_gradient_hooks(tensor)
-        and gradient.dtype == tensor.dtype
-        and gradient.stride() == tensor.stride()
-    )
-
-
 # Losses that are read before they are differentiated.
 
 
 class _Kept:
     """The gradients of a loss that was read, until backward() asks for them."""
 
-    def __init__(self, room: _Room, program: Program, gradients: dict[int, Tensor]) -> None:
+    def __init__(self, room: Room, program: Program, gradients: dict[int, Tensor]) -> None:
         self.room = room
         self.leaves = {index: program.leaves[index] for index in gradients}
         self.gradients = gradients
@@ -515,7 +410,7 @@ def _compute_loss(value: Value, frames: Frames) -> None:
         # Without them it may fit; backward() has a step of its own.
         read([value], frames)
         return
-    value.kept = _Kept(_Room.beside(run), run.program, gradients)
+    value.kept = _Kept(Room.beside(run), run.program, gradients)
 
 
 def _is_known(value: Value) -> bool:
@@ -559,7 +454,7 @@ def _differentiate_loss(
         tensor = value.tensor
         assert tensor is not None
         rooms = (graph.room for graph in value.graphs if graph.room is not None)
-        room: _Room | None = next(rooms, None)
+        room: Room | None = next(rooms, None)
         differentiate: Any = tensor.backward
         given = None, retain_graph, create_graph, inputs
         if room is None or create_graph:
@@ -658,7 +553,7 @@ def _backward(
         program = Program([], [])
         places = list(kept.leaves)
         program.leaves = [kept.leaves[place] for place in places]
-        _deliver(
+        deliver(
             program,
             {place: kept.gradients[index] for place, index in enumerate(places)},
             retain_graph,
@@ -963,7 +858,7 @@ def _collect(
             given.append(gradient)
     if not ends:
         return result
-    beyond = _Room.beside(run).run(
+    beyond = Room.beside(run).run(
         lambda: torch.autograd.grad(
             ends, inputs, given, retain_graph=retain_graph, allow_unused=True
         )
