@@ -7,7 +7,7 @@ import copy
 import weakref
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -70,7 +70,6 @@ __all__ = [
     "remember_gradients",
 ]
 
-_T = TypeVar("_T")
 
 _SECOND_TIME = (
     "Trying to backward through the graph a second time (or directly access saved tensors after "
