@@ -16,6 +16,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 
 namespace koila {
 
@@ -27,6 +28,17 @@ struct DeviceProperties {
   std::optional<int64_t> major, minor;
   std::optional<int64_t> multiprocessors, threadsPerMultiprocessor;
   std::optional<int64_t> totalBytes;
+  /// What a process takes of the device beside its allocator, once it has run a
+  /// kernel and a product: the context and the code of libraries.
+  std::optional<int64_t> contextBytes;
+  /// The release of PyTorch whose rules hold, for example 2 and 6; none: the one
+  /// that koila is built with.
+  std::optional<std::pair<int64_t, int64_t>> pytorch;
+
+  /// Whether the rules are those of a release before `major`.`minor`.
+  bool isBefore(int64_t major, int64_t minor) const {
+    return pytorch && *pytorch < std::pair(major, minor);
+  }
 };
 
 class DeviceProfile {
