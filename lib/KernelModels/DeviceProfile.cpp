@@ -49,6 +49,7 @@ static llvm::Error parseProperties(const llvm::json::Object &object,
                       .Case("threads_per_multiprocessor",
                             &properties.threadsPerMultiprocessor)
                       .Case("total_bytes", &properties.totalBytes)
+                      .Case("context_bytes", &properties.contextBytes)
                       .Default(nullptr);
     if (!place)
       return problem("property '" + name + "' is unknown");

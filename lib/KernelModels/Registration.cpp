@@ -89,6 +89,22 @@ void koila::registerCPUKernelModels(DialectRegistry &registry) {
   });
 }
 
+/// The card with the rules of PyTorch 2.3 to 2.6. What was measured on it was
+/// measured with a later one.
+static void addPastRelease(KernelLibraries &libraries,
+                           const KernelLibrary &cuda,
+                           const DeviceProfile &profile) {
+  std::string name = (profile.getDevice() + "@torch-2.6").str();
+  KernelLibrary *card = libraries.add(name, &cuda);
+  if (!card)
+    return;
+  DeviceProperties properties = profile.getProperties();
+  properties.pytorch = {2, 6};
+  auto past = std::make_unique<DeviceProfile>(name);
+  past->setProperties(properties);
+  card->setProfile(std::move(past));
+}
+
 void koila::registerCUDAKernelModels(DialectRegistry &registry) {
   registry.addExtension(+[](MLIRContext *context, KoilaDialect *dialect) {
     auto &libraries = KernelLibraries::getOrAdd(*dialect);
@@ -98,8 +114,10 @@ void koila::registerCUDAKernelModels(DialectRegistry &registry) {
     if (!cuda)
       return;
     addCUDA(*cuda, *context);
-    for (const DeviceProfile &profile : DeviceProfile::getShipped())
+    for (const DeviceProfile &profile : DeviceProfile::getShipped()) {
       if (KernelLibrary *card = libraries.add(profile.getDevice(), cuda))
         card->setProfile(std::make_unique<DeviceProfile>(profile));
+      addPastRelease(libraries, *cuda, profile);
+    }
   });
 }

@@ -39,7 +39,7 @@ class MLPRows:
     """mlp-gpu-dev.csv."""
 
     COLUMNS = frozenset({"linear_widths", "measured_mib"})
-    DEVICE = "a100-sxm4-40gb"
+    DEVICE = "a100-sxm4-40gb@torch-2.6"
 
     @staticmethod
     def make(row, device):
@@ -66,7 +66,7 @@ class XMemRows:
         if row["real_oom"] == "1":
             raise KoilaError("the job ran out of memory: there is no figure to compare")
         cards = {"RTX 3060": "rtx-3060", "RTX 4060": "rtx-4060"}
-        card = device or cards.get(row["gpu"], "a100-sxm4-40gb")
+        card = device or cards.get(row["gpu"], "a100-sxm4-40gb") + "@torch-2.6"
         return gpu_jobs.XMemCNNJob(row, card, mode)
 
     @staticmethod

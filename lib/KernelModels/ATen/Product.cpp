@@ -8,6 +8,7 @@
 #include "../Models.h"
 #include "../WorkspaceRules.h"
 #include "OpReplay.h"
+#include "ProductKernels.h"
 #include "TensorBytes.h"
 #include "koila/Dialect/Koila/IR/MatmulOps.h"
 #include "koila/Dialect/Koila/IR/TypePromotion.h"
@@ -15,6 +16,20 @@
 using namespace mlir;
 using namespace koila;
 using namespace koila::blas;
+
+const ProductKernels *blas::getKernels(const WorkspaceRule &rule) {
+  const LeafKernels *leaves = rule.getTarget().leaves;
+  return leaves ? leaves->getProducts() : nullptr;
+}
+
+/// Held while a vector is added to each row of a product; nothing if none is.
+static AllocationTrace::Block allocateForBias(AllocationTrace &trace,
+                                              const WorkspaceRule &rule,
+                                              const Factor &lhs,
+                                              const Factor &rhs, bool isAdded) {
+  const ProductKernels *kernels = isAdded ? getKernels(rule) : nullptr;
+  return trace.allocate(kernels ? kernels->getBiasBytes(rule, lhs, rhs) : 0);
+}
 
 /// An empty inner dim: what is added is scaled by a 0-dim tensor, unless the
 /// result is empty as well (measured).
@@ -62,11 +77,16 @@ static void describeLinear(WorkspaceRule &rule) {
   }
   // Of the transposed weight; a bias is added in place.
   Factor right = weight->getRank() == 2 ? transpose(*weight) : *weight;
+  bool isAddmm = op.getBias() && weight->getRank() == 2 &&
+                 (isMatrix || rule.tensor(op.getInput())->contiguous);
   AllocationTrace trace;
+  AllocationTrace::Block own =
+      allocateForBias(trace, rule, *input, right, isAddmm);
   if (isMatrix)
     allocateMm(trace, rule, *input, right);
   else
     allocateMatmul(trace, rule, *input, right);
+  trace.free(own);
   rule.setTrace(std::move(trace));
 }
 
@@ -148,9 +168,15 @@ static void describeAddmm(WorkspaceRule &rule) {
   // What is added becomes the result first.
   auto self = rule.tensor(op.getSelf());
   bool isCopied = self && self->dims == result->dims;
+  bool isVector = self && self->dims.size() == 1 && self->contiguous &&
+                  self->dims[0] == result->dims[1] &&
+                  getScale(op.getBetaAttr()) == Scale::One;
   AllocationTrace trace;
   trace.allocateTemporary(isCopied ? kernels::getBlockBytes(rule, *self) : 0);
+  AllocationTrace::Block own =
+      allocateForBias(trace, rule, *lhs, *rhs, isVector);
   allocateMm(trace, rule, *lhs, *rhs, getScale(op.getAlphaAttr()));
+  trace.free(own);
   rule.setTrace(std::move(trace));
 }
 

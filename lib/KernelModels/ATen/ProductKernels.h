@@ -25,7 +25,16 @@ public:
   /// Of a matrix and a vector, or of two vectors.
   virtual void multiplyVector(AllocationTrace &trace, WorkspaceRule &rule,
                               const Factor &lhs, const Factor &rhs) const = 0;
+  /// What a call has of its own to multiply two matrices and add a vector to
+  /// each row of the product.
+  virtual int64_t getBiasBytes(const WorkspaceRule &rule, const Factor &lhs,
+                               const Factor &rhs) const {
+    return 0;
+  }
 };
+
+/// Those of the target; null on the CPU.
+const ProductKernels *getKernels(const WorkspaceRule &rule);
 
 } // namespace koila::blas
 

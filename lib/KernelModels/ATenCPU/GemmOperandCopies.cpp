@@ -127,12 +127,6 @@ enum class Library {
 };
 } // namespace
 
-/// Null on the CPU.
-static const blas::ProductKernels *getKernels(const WorkspaceRule &rule) {
-  const LeafKernels *leaves = rule.getTarget().leaves;
-  return leaves ? leaves->getProducts() : nullptr;
-}
-
 /// Products of more elements than this go to oneDNN. Source: checksize.
 static constexpr int64_t kMostOfATen = 16 * 16 * 16;
 

@@ -95,7 +95,7 @@ static void saveRows(SavedRule &rule) {
 
 namespace {
 /// Of many rows the gradients of the parameters are sums of several blocks of
-/// threads. Source: LaunchGammaBetaBackwardCUDAKernel.
+/// threads, since 2.8. Source: LaunchGammaBetaBackwardCUDAKernel.
 struct PartialSums {
   /// How many; one: none are made.
   int64_t count = 1;
@@ -107,6 +107,8 @@ static PartialSums getPartialSums(BackwardRule &rule, const Rows &rows) {
   if (rows.rows <= kMany)
     return {};
   const DeviceProfile *profile = rule.getTarget().profile;
+  if (profile && profile->getProperties().isBefore(2, 8))
+    return {};
   auto known =
       profile ? profile->getProperties().multiprocessors : std::nullopt;
   if (!known)

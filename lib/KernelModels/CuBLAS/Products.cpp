@@ -48,3 +48,16 @@ void CuBLASProducts::multiplyVector(AllocationTrace &trace, WorkspaceRule &rule,
                                     const Factor &, const Factor &) const {
   shareBlasWorkspace(trace, rule);
 }
+
+/// cuBLASLt adds the vector. Before it had the workspace of cuBLAS each call took
+/// one of its own. Sources: gemm_and_bias and _parseChosenWorkspaceSize in
+/// cuda/CUDABlas.cpp of 2.6, addmm_out_cuda_impl in native/cuda/Blas.cpp.
+int64_t CuBLASProducts::getBiasBytes(const WorkspaceRule &rule,
+                                     const Factor &lhs,
+                                     const Factor &rhs) const {
+  constexpr int64_t kOwn = 1 << 20;
+  const DeviceProfile *profile = rule.getTarget().profile;
+  bool hasOwn = profile && profile->getProperties().isBefore(2, 7);
+  bool isByLt = rhs.dims.end()[-2] > 1 && rhs.dims.end()[-1] > 1;
+  return hasOwn && isByLt ? kOwn : 0;
+}

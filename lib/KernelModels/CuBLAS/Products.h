@@ -23,6 +23,8 @@ public:
   void multiplyVector(AllocationTrace &trace, WorkspaceRule &rule,
                       const blas::Factor &lhs,
                       const blas::Factor &rhs) const override;
+  int64_t getBiasBytes(const WorkspaceRule &rule, const blas::Factor &lhs,
+                       const blas::Factor &rhs) const override;
 };
 
 } // namespace koila::cuda
