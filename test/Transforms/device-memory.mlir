@@ -18,7 +18,9 @@
 // JSON-DAG: "device": "h100-80gb-hbm3"
 // 3 MiB and a workspace of 32 MiB.
 // JSON-DAG: "allocated_peak": 36700160
-// JSON-DAG: "context_bytes": null
+// What its context takes was measured.
+// JSON-DAG: "context_bytes": 718077952
+// JSON-DAG: "device_total_bytes": 755826688
 
 // EVENTS: "action": "alloc"
 // EVENTS: "bytes": 1048576

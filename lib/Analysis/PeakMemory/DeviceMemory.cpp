@@ -191,6 +191,16 @@ static Events joinSteps(const Events &first, const Events &later,
   return joined;
 }
 
+/// What the card takes outside of the allocator; none if nobody has said.
+static std::optional<int64_t> getContextBytes(Operation *function,
+                                              const PeakMemoryOptions &options) {
+  TargetAttr target = getTarget(function, options);
+  const KernelLibrary *library =
+      target ? KernelLibraries::find(target.getDevice(), function) : nullptr;
+  const DeviceProfile *profile = library ? library->getProfile() : nullptr;
+  return profile ? profile->getProperties().contextBytes : std::nullopt;
+}
+
 std::optional<DeviceMemory>
 koila::simulateDevice(Operation *function, const PeakMemoryOptions &options,
                       const CachingAllocatorSettings &settings,
@@ -214,7 +224,11 @@ koila::simulateDevice(Operation *function, const PeakMemoryOptions &options,
       return kind == "output" || (kind == "gradient" && !keepsGradients);
     });
   }
-  return process.getFigures();
+  DeviceMemory memory = process.getFigures();
+  memory.contextBytes = getContextBytes(function, options);
+  if (memory.contextBytes)
+    memory.totalBytes = memory.reserved.peak + *memory.contextBytes;
+  return memory;
 }
 
 llvm::json::Value DeviceMemory::toJSON() const {

@@ -44,8 +44,6 @@ PeakMemoryAnalysis::Impl::Impl(const Impl &general, const SymbolMap &fixed)
 }
 
 void PeakMemoryAnalysis::Impl::initialize() {
-  if (options.torch.empty())
-    options.torch = kTorchVersion.str();
   if (general) {
     models = general->models;
     target = general->target;
@@ -60,6 +58,13 @@ void PeakMemoryAnalysis::Impl::initialize() {
     target.leaves = models->getLeaves();
     target.profile = models->getProfile();
   }
+  if (!options.torch.empty())
+    return;
+  auto release = target.profile ? target.profile->getProperties().pytorch
+                                : std::nullopt;
+  options.torch = release ? std::to_string(release->first) + "." +
+                                std::to_string(release->second)
+                          : kTorchVersion.str();
   if (!dims.isValid() || !models)
     return;
   // Lifetimes are intervals of one list of operations.
