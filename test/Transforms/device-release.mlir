@@ -10,7 +10,7 @@
 
 // TEXT: a100-sxm4-40gb@torch-2.6, torch 2.6
 
-// PAST-COUNT-1: "bytes": 1048576
+// PAST-COUNT-2: "bytes": 1048576
 // PAST-NOT: "bytes": 1048576
 // NOW-NOT: "bytes": 1048576
 func.func @f(%x: tensor<8x64xf32>, %w: tensor<32x64xf32>, %b: tensor<32xf32>,

@@ -43,6 +43,14 @@ PeakMemoryAnalysis::Impl::Impl(const Impl &general, const SymbolMap &fixed)
   initialize();
 }
 
+/// The release of PyTorch whose rules a profile is for.
+static std::string getRelease(const DeviceProfile *profile) {
+  auto release = profile ? profile->getProperties().pytorch : std::nullopt;
+  return release ? std::to_string(release->first) + "." +
+                       std::to_string(release->second)
+                 : kTorchVersion.str();
+}
+
 void PeakMemoryAnalysis::Impl::initialize() {
   if (general) {
     models = general->models;
@@ -58,13 +66,8 @@ void PeakMemoryAnalysis::Impl::initialize() {
     target.leaves = models->getLeaves();
     target.profile = models->getProfile();
   }
-  if (!options.torch.empty())
-    return;
-  auto release = target.profile ? target.profile->getProperties().pytorch
-                                : std::nullopt;
-  options.torch = release ? std::to_string(release->first) + "." +
-                                std::to_string(release->second)
-                          : kTorchVersion.str();
+  if (options.torch.empty())
+    options.torch = getRelease(target.profile);
   if (!dims.isValid() || !models)
     return;
   // Lifetimes are intervals of one list of operations.
