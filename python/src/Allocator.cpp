@@ -8,11 +8,14 @@ namespace py = pybind11;
 using namespace koila;
 
 static CachingAllocator makeAllocator(const std::string &settings,
-                                      int64_t bytes) {
+                                      int64_t bytes, bool goesByAddress) {
   auto parsed = CachingAllocatorSettings::parse(settings);
   if (!parsed)
     throw py::value_error(llvm::toString(parsed.takeError()));
-  return {*parsed, {bytes, bytes}};
+  CachingAllocatorOptions options;
+  if (goesByAddress)
+    options.equalBlocks = CachingAllocatorOptions::EqualBlocks::ByAddress;
+  return {*parsed, {bytes, bytes}, std::move(options)};
 }
 
 /// Its number; none where memory ran out.
@@ -45,7 +48,8 @@ static py::dict getStats(const CachingAllocator &allocator) {
 void koila::bindAllocator(py::module_ &m) {
   using Allocation = CachingAllocator::Allocation;
   py::class_<CachingAllocator>(m, "CachingAllocator")
-      .def(py::init(&makeAllocator), py::arg("settings"), py::arg("bytes"))
+      .def(py::init(&makeAllocator), py::arg("settings"), py::arg("bytes"),
+           py::arg("goes_by_address") = false)
       .def("allocate", &allocate, py::arg("bytes"), py::arg("stream") = 0)
       .def(
           "free",

@@ -75,8 +75,8 @@ class Left:
 class Process:
     """A process with a caching allocator; streams are numbers, 0 the default one."""
 
-    def __init__(self, settings=""):
-        self.allocator = CachingAllocator(settings, UNLIMITED)
+    def __init__(self, settings="", goes_by_address=False):
+        self.allocator = CachingAllocator(settings, UNLIMITED, goes_by_address)
         self._shared = set()
 
     def allocate(self, size, stream=0):
@@ -231,6 +231,7 @@ class MLPJob:
         is_binary = classes == 1
         criterion = nn.BCEWithLogitsLoss() if is_binary else nn.CrossEntropyLoss()
         inputs = torch.empty(4, width, device="meta")
+        self.is_binary = is_binary
         labels = (
             torch.empty(4, 1, device="meta")
             if is_binary
