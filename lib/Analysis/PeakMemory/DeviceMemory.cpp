@@ -3,6 +3,7 @@
 #include "koila/Analysis/DeviceMemory.h"
 #include "koila/Allocators/CachingAllocator.h"
 #include "koila/Analysis/PeakMemory.h"
+#include "koila/Analysis/Target.h"
 #include "koila/Dialect/Koila/IR/Koila.h"
 #include "koila/KernelModels/KernelModel.h"
 #include "koila/Support/ByteSize.h"

@@ -175,7 +175,7 @@ struct PeakMemoryAnalysis::Impl {
   /// `known` are the dims of `function`; null: they are computed, for these
   /// numbers of symbols.
   Impl(mlir::Operation *function, const PeakMemoryOptions &options,
-       const DimAnalysis *known, const SymbolMap &fixed = {});
+       const DimAnalysis *known, const SymbolMap &fixed = SymbolMap());
   /// The same where symbols have these numbers. What is emitted does not depend
   /// on them: operations reuse storage where they do in `general`.
   Impl(const Impl &general, const SymbolMap &fixed);
