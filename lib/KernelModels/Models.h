@@ -82,6 +82,8 @@ void addCumulativeGradients(KernelLibrary &library);
 void addIndexGradients(KernelLibrary &library);
 void addJoinGradients(KernelLibrary &library);
 void addMatrixFunctionGradients(KernelLibrary &library);
+/// Of what moves elements, and adds up where it has repeated them.
+void addMoveGradients(KernelLibrary &library);
 void addProductGradients(KernelLibrary &library);
 void addReductionGradients(KernelLibrary &library);
 void addSpectralGradients(KernelLibrary &library);

@@ -53,6 +53,7 @@ static void addCPU(KernelLibrary &library, MLIRContext &context) {
   kernels::addIndexGradients(library);
   kernels::addJoinGradients(library);
   kernels::addMatrixFunctionGradients(library);
+  kernels::addMoveGradients(library);
   kernels::addProductGradients(library);
   kernels::addReductionGradients(library);
   kernels::addSpectralGradients(library);
@@ -72,6 +73,8 @@ static void addCUDA(KernelLibrary &library, MLIRContext &context) {
   cuda::addReductionModels(library);
   cuda::addSoftmaxModels(library);
   cuda::addCopyModels(library);
+  cuda::addMoveModels(library);
+  cuda::addResampleModels(library);
   cudnn::addConvolutionModels(library);
   kernels::addProductModels(library);
   kernels::addProductGradients(library);

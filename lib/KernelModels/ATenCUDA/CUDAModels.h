@@ -19,9 +19,11 @@ void addDropoutModels(KernelLibrary &library);
 void addElementwiseModels(KernelLibrary &library, mlir::MLIRContext &context);
 void addIndexModels(KernelLibrary &library);
 void addLossModels(KernelLibrary &library);
+void addMoveModels(KernelLibrary &library);
 void addNormModels(KernelLibrary &library);
 void addPoolModels(KernelLibrary &library);
 void addReductionModels(KernelLibrary &library);
+void addResampleModels(KernelLibrary &library);
 void addSoftmaxModels(KernelLibrary &library);
 
 } // namespace koila::cuda

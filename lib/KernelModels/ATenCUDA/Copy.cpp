@@ -1,7 +1,7 @@
 //===- Copy.cpp - Copies, joins and new tensors on a GPU ------------------===//
 //
 // Sources: native/cuda/Copy.cu: one kernel copies, casts and transposes on one
-// device; native/cuda/Shape.cu (cat); native/cuda/TensorTransformations.cu.
+// device; native/cuda/Shape.cu (cat).
 //
 //===----------------------------------------------------------------------===//
 
@@ -26,8 +26,7 @@ void cuda::addCopyModels(KernelLibrary &library) {
               ScalarImplicitOp, ZeroOp>({.forward = allocateNothing});
   library.add<CatOp, ConcatOp, ConcatenateOp, HstackOp, RowStackOp, StackOp,
               VstackOp>({.forward = allocateNothing});
-  library.add<ConstantPadNdOp, FlipOp, MeshgridIndexingOp, MeshgridOp>(
-      {.forward = allocateNothing});
+  library.add<MeshgridIndexingOp, MeshgridOp>({.forward = allocateNothing});
   kernels::addFilledModels(library);
   kernels::addCopyGradients(library);
   kernels::addJoinGradients(library);

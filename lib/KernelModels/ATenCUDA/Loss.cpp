@@ -13,4 +13,5 @@ using namespace koila;
 void cuda::addLossModels(KernelLibrary &library) {
   kernels::addComposedLossModels(library);
   kernels::addCrossEntropyModels(library);
+  kernels::addLossModels(library);
 }

@@ -586,17 +586,22 @@ static void ofDenseGradient(BackwardRule &rule) {
   ofRealGradient<Steps>(rule);
 }
 
-void kernels::addIndexGradients(KernelLibrary &library) {
+void kernels::addMoveGradients(KernelLibrary &library) {
   library.add<ChannelShuffleOp, PixelShuffleOp, PixelUnshuffleOp>(
       {.backward = ofRealGradient<describeShuffle>});
-  library.add<Col2imOp, Im2colOp>({.backward = ofRealGradient<describeBlocks>});
   library.add<ConstantPadNdOp>({.backward = ofGradient<describeConstantPad>});
   library.add<DiagEmbedOp>({.backward = ofRealGradient<takeDiagonal>});
+  library.add<FlipOp>({.backward = ofRealGradient<describeFlip>});
+  library.add<RepeatOp, TileOp>({.backward = ofRealGradient<sumRepeated>});
+  library.add<RollOp>({.backward = ofRealGradient<describeRoll>});
+}
+
+void kernels::addIndexGradients(KernelLibrary &library) {
+  library.add<Col2imOp, Im2colOp>({.backward = ofRealGradient<describeBlocks>});
   library.add<DiagOp>({.backward = ofRealGradient<describeDiagonal>});
   library.add<EmbeddingBagOp, EmbeddingBagPaddingOp>(
       {.backward = ofDenseGradient<indexing::describeBagBackward>});
   library.add<EmbeddingOp>({.backward = ofDenseGradient<describeEmbedding>});
-  library.add<FlipOp>({.backward = ofRealGradient<describeFlip>});
   library.add<GatherOp>({.backward = ofDenseGradient<describeGather>});
   library.add<IndexAddOp>({.backward = ofRealGradient<describeIndexAdd>});
   library.add<IndexCopyOp>({.backward = ofRealGradient<describeIndexCopy>});
@@ -614,8 +619,6 @@ void kernels::addIndexGradients(KernelLibrary &library) {
       {.backward = ofRealGradient<describeWindowPad>});
   library.add<RepeatInterleaveIntOp>(
       {.backward = ofRealGradient<sumInterleaved>});
-  library.add<RepeatOp, TileOp>({.backward = ofRealGradient<sumRepeated>});
-  library.add<RollOp>({.backward = ofRealGradient<describeRoll>});
   library.add<ScatterAddOp>({.backward = ofRealGradient<describeScatterAdd>});
   library.add<ScatterReduceTwoOp>(
       {.backward = ofRealGradient<describeScatterReduce>});

@@ -42,11 +42,12 @@ static void giveZeros(BackwardRule &rule, BackwardReplay &steps,
     return rule.setInexact("a gradient that is resized to none");
   bool isResized = together.dims != own.dims;
   MadeTensor made = steps.allocate(own);
-  bool isCast = own.elementType != computed;
+  bool isCast = own.elementType != computed && !readsAnyType(rule);
   MadeTensor written = made;
   if (isCast)
     written = steps.allocate({own.dims, computed});
-  TensorIteration iteration{{own, other, gradient}, computed};
+  TensorIteration iteration =
+      loss::iterate(rule, {own, other, gradient}, computed);
   iteration.begin(steps);
   if (isResized)
     written = resize(steps, written, together);
@@ -84,7 +85,7 @@ static void describeLogits(BackwardRule &rule, BackwardReplay &steps) {
       (steps.wants(1) && loss.getPosWeight()))
     return koila::detail::describeUnknownBackward(rule);
   auto divide = [&] {
-    if (loss.getReduction() == 1)
+    if (loss.getReduction() == 1 && !readsAnyType(rule))
       allocateInteger(steps, self.elementType);
   };
   for (Value weight : {loss.getWeight(), loss.getPosWeight()})
@@ -125,7 +126,7 @@ static void describeEntropy(BackwardRule &rule, BackwardReplay &steps) {
       continue;
     steps.give(operand,
                operand == 0 ? steps.allocate(self) : steps.compute(self));
-    if (loss.getReduction() == 1)
+    if (loss.getReduction() == 1 && !readsAnyType(rule))
       allocateInteger(steps, self.elementType);
   }
 }
@@ -141,8 +142,10 @@ static void describeSoftMargin(BackwardRule &rule, BackwardReplay &steps) {
   MadeTensor power = steps.compute(product);
   steps.free({negated, product});
   steps.give(0, steps.compute({target, power}));
-  allocateFloat(steps, self.elementType);
-  allocateInteger(steps, self.elementType);
+  if (!readsAnyType(rule)) {
+    allocateFloat(steps, self.elementType);
+    allocateInteger(steps, self.elementType);
+  }
   steps.free(power);
 }
 

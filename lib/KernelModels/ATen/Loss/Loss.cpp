@@ -9,6 +9,7 @@
 #include "Loss.h"
 #include "../../Models.h"
 #include "../OpReplay.h"
+#include "../Sum.h"
 #include "koila/Dialect/Koila/IR/LossOps.h"
 
 using namespace mlir;
@@ -19,6 +20,15 @@ using Result = OpReplay::Result;
 
 int64_t loss::getReduction(WorkspaceRule &rule) {
   return rule.getOp()->getAttrOfType<IntegerAttr>("reduction").getInt();
+}
+
+TensorIteration loss::iterate(const WorkspaceRule &rule,
+                              ArrayRef<ConcreteTensor> operands, Type computed,
+                              int64_t resultBytes) {
+  TensorIteration iteration{{}, computed, resultBytes};
+  if (!readsAnyType(rule))
+    iteration.operands.append(operands.begin(), operands.end());
+  return iteration;
 }
 
 /// The operands in numbers; none, and the rule says so, if one is unknown or
@@ -50,7 +60,8 @@ static void describeKernel(WorkspaceRule &rule) {
   ConcreteTensor result = OpReplay(rule).compute({self, target});
   if (!isa<FloatType>(result.elementType))
     return rule.setInexact("a loss of integers");
-  TensorIteration outer{{self, target}, result.elementType, result.numBytes()};
+  TensorIteration outer = loss::iterate(
+      rule, {self, target}, result.elementType, result.numBytes());
   outer.begin(steps);
   int64_t kept = result.numBytes();
   if (reduction != 0) {
@@ -63,7 +74,8 @@ static void describeKernel(WorkspaceRule &rule) {
     if (reduction == 1)
       allocateMean(rule, steps, result, one);
     else
-      steps.allocateTemporary(getPartialBytes(rule, result, one));
+      allocateSum(rule, steps, result, one,
+                  SmallVector<bool>(result.dims.size(), true));
     inner.end(steps);
     steps.AllocationTrace::free(inner.result);
     rule.setStorageBytes(rule.getOp()->getResult(0), kept);
@@ -90,8 +102,9 @@ static void describeHuber(WorkspaceRule &rule) {
   losses.elementType = self.elementType;
   MadeTensor made = steps.allocate(self);
   // The operands stay cast.
-  TensorIteration iteration{{self, target}, computed};
-  iteration.writtenBytes = getCastBytes(self, computed);
+  TensorIteration iteration = loss::iterate(rule, {self, target}, computed);
+  if (!readsAnyType(rule))
+    iteration.writtenBytes = getCastBytes(self, computed);
   iteration.begin(steps);
   if (grows && losses.numBytes() > made.numBytes()) {
     MadeTensor grown = steps.allocate(losses);
@@ -159,11 +172,13 @@ static void describeBinaryWithLogits(WorkspaceRule &rule) {
   const ConcreteTensor &input = (*tensors)[0], &target = (*tensors)[1];
   OpReplay steps(rule);
   MadeTensor logs = steps.allocate(input);
-  // log_sigmoid: a buffer, and rows.
-  AllocationTrace::Block buffer =
-      steps.AllocationTrace::allocate(input.numBytes());
-  steps.AllocationTrace::free(allocateContiguous(steps, input));
-  steps.AllocationTrace::free(buffer);
+  // log_sigmoid on the CPU: a buffer, and rows.
+  if (!readsAnyType(rule)) {
+    AllocationTrace::Block buffer =
+        steps.AllocationTrace::allocate(input.numBytes());
+    steps.AllocationTrace::free(allocateContiguous(steps, input));
+    steps.AllocationTrace::free(buffer);
+  }
   std::optional<MadeTensor> logWeight;
   if (op.getPosWeight()) {
     const ConcreteTensor &positive = tensors->back();

@@ -7,6 +7,7 @@
 #ifndef KOILA_KERNELMODELS_ATEN_LOSS_LOSS_H
 #define KOILA_KERNELMODELS_ATEN_LOSS_LOSS_H
 
+#include "../TensorBytes.h"
 #include "koila/Interfaces/BackwardRule.h"
 
 namespace koila::loss {
@@ -26,6 +27,12 @@ void describeSoftMarginBackward(BackwardRule &rule);
 void readInRows(AllocationTrace &steps, const ConcreteTensor &self,
                 const ConcreteTensor &target,
                 const std::optional<ConcreteTensor> &weight, int64_t reduction);
+
+/// An elementwise kernel of a loss over `operands`, which casts them where the
+/// kernels of the target do not read any type.
+kernels::TensorIteration iterate(const WorkspaceRule &rule,
+                                 llvm::ArrayRef<ConcreteTensor> operands,
+                                 mlir::Type computed, int64_t resultBytes = 0);
 
 /// The argument `reduction`.
 int64_t getReduction(WorkspaceRule &rule);
