@@ -1,6 +1,7 @@
 """Emitted files on a GPU: equal results, and what they take there.
 
-Usage: gpu_checks.py prepare FOLDER [--build FOLDER] [--batch 64] [--models NAME...]
+Usage: gpu_checks.py prepare FOLDER [--build FOLDER] [--batch 64] [--device CARD]
+           [--models NAME...]
        gpu_checks.py run FOLDER --json FILE [--executors plain default]
            [--capped NAME...]
        gpu_checks.py page FILE... --write PAGE
@@ -20,8 +21,10 @@ executor that does not profile (plain) or the default one, and notes
               limit of the process at what the tiles reserve
     time      medians of five calls, interleaved, synchronised
 
-The figures that koila predicts are those of the CPU's kernels: it has none for
-CUDA yet. This shows how far they are.
+Files are compiled by the figures of the CPU's kernels, since koila does not tile by
+those of CUDA yet. Of the whole batch *prepare* also asks what the models of CUDA say
+of a process on CARD (docs/reference/DeviceProfiles.md; default: h200), and *run*
+notes what it takes.
 """
 
 import argparse
@@ -77,7 +80,8 @@ def make_images(batch, size, device="cpu"):
     return (images * torch.linspace(0.5, 2, batch).view(-1, 1, 1, 1)).to(device)
 
 
-def compile_file(build, source, output, size, batch, training):
+def compile_file(options, source, output, size, training):
+    build, batch = options.build, options.batch
     image = f"--input=float32[B,3,{size},{size}]"
     mode = "mode=train loss=cross_entropy " if training else ""
     given = [image, *(["--input=int64[B]{0:10}"] if training else []), "--batch", f"B={batch}"]
@@ -93,8 +97,18 @@ def compile_file(build, source, output, size, batch, training):
     # Half of the call, or what no tile can go below where that is more.
     budget = max(whole["peak_bytes"] // 2, whole["floor_bytes"] * 5 // 4)
     call(f"--koila-compile={mode}budget={budget} threads=1", "-o", str(output))
+    peak = f"--koila-peak-memory={mode}device={options.device} allocator=cuda format=json output={report}"
+    call("--koila-infer-shapes", peak, "-o", "/dev/null")
+    on_card = json.loads(report.read_text())
     report.unlink()
-    return {"untiled": whole["peak_bytes"], "budget": budget, "exact": whole["exact"]}
+    return {
+        "untiled": whole["peak_bytes"],
+        "budget": budget,
+        "exact": whole["exact"],
+        "card": options.device,
+        "process": {part: on_card["cuda"][f"{part}_peak"] for part in ("allocated", "reserved")},
+        "process_exact": on_card["exact"],
+    }
 
 
 def read_promise(file):
@@ -120,9 +134,7 @@ def prepare(options):
         for mode in ("inference", "step"):
             output = options.folder / f"{name}-{mode}.pt"
             try:
-                row = compile_file(
-                    options.build, source, output, size, options.batch, mode == "step"
-                )
+                row = compile_file(options, source, output, size, mode == "step")
             except subprocess.CalledProcessError:
                 print(f"{name}, {mode}: refused, see above", file=sys.stderr)
                 continue
@@ -138,7 +150,7 @@ def prepare(options):
 
 
 def measure(function):
-    """Peaks of one call above what is there before it, and what is reserved."""
+    """Peaks of one call above what is there before it, and those of the process."""
     gc.collect()
     torch.cuda.synchronize()
     torch.cuda.empty_cache()
@@ -152,7 +164,11 @@ def measure(function):
         part: after[f"{part}_bytes.all.peak"] - before[f"{part}_bytes.all.current"]
         for part in ("requested", "allocated")
     }
-    return {**above, "reserved": after["reserved_bytes.all.peak"]}
+    return {
+        **above,
+        "process": after["allocated_bytes.all.peak"],
+        "reserved": after["reserved_bytes.all.peak"],
+    }
 
 
 def runs_under(function, limit):
@@ -299,12 +315,14 @@ def line(row):
     if "error" in row:
         lines = row["error"].splitlines()
         said = next(text for text in [*reversed(lines), ""] if "rror" in text or not lines)
-        return name + f"| | does not run: {said.strip()[:120]} " + "| " * 8 + "|"
+        return name + f"| | does not run: {said.strip()[:120]} " + "| " * 10 + "|"
     whole, tiles, seconds = row["whole"], row["tiles"], row["seconds"]
     capped = {None: "", True: ", whole: runs", False: ", whole: out of memory"}
     cells = [
         f"{row['whole_off']:.0e}", f"{row['tiles_off']:.0e}",
         mib(row["untiled"]), mib(whole["requested"]),
+        f"{mib(row['process']['allocated'])} / {mib(whole['process'])}",
+        f"{mib(row['process']['reserved'])} / {mib(whole['reserved'])}",
         mib(row["tiled"]), mib(tiles["requested"]),
         "yes" if tiles["requested"] <= row["budget"] else "**no**",
         f"tiles: {'run' if row['tiles_under_limit'] else '**refused**'}"
@@ -316,8 +334,9 @@ def line(row):
 
 HEAD = """\
 | model | call | tile | off: whole | off: tiles | whole: CPU's figure | measured | \
+whole: allocated, CUDA's / measured | whole: reserved, CUDA's / measured | \
 tiles: CPU's figure | measured | within | limit | ms: whole / tiles |
-|---|---|---:|---:|---:|---:|---:|---:|---:|---|---|---:|"""
+|---|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---|---|---:|"""
 
 
 ABOUT = """\
@@ -327,12 +346,15 @@ ABOUT = """\
 
 Each model is traced on the CPU and compiled for half of the bytes that one call takes
 there, or for what no tile can go below. The files run on the GPU with plain PyTorch;
-TF32 is off. koila has no figures for CUDA yet: what it promises are the CPU's.
+TF32 is off. What koila promises of tiles are the CPU's figures; *CUDA's* are those of
+its models of the card, of a process with weights, inputs, gradients and the workspaces
+of cuBLAS, without those of cuDNN.
 
 * *off*: the relative L2 distance from the whole batch in float64, of results, in a
   step of all gradients together
 * bytes are MiB above what is there between calls, as requested of the caching
-  allocator; *within* says whether the tiles keep the CPU's budget on the GPU as well
+  allocator, but for *allocated* and *reserved*, which are those of the process: what is
+  reserved was measured after the cache had been emptied; *within* says whether the tiles keep the CPU's budget on the GPU as well
 * *limit*: a limit of the process at what the tiles reserve
 * *ms*: medians of five calls, interleaved: small tiles leave a large GPU idle
 """
@@ -391,6 +413,7 @@ def main():
     part.add_argument("folder", type=pathlib.Path)
     part.add_argument("--build", type=pathlib.Path, default=ROOT / "build")
     part.add_argument("--batch", type=int, default=64)
+    part.add_argument("--device", default="h200", metavar="CARD")
     part.add_argument("--models", nargs="*", choices=MODELS, metavar="NAME")
     part.set_defaults(call=prepare)
     part = parts.add_parser("run")
