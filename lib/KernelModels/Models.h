@@ -45,6 +45,8 @@ void backwardOf(BackwardRule &rule) {
 }
 
 void addAttentionModels(KernelLibrary &library);
+/// Blocks of images as columns, and back.
+void addBlockModels(KernelLibrary &library);
 void addBatchNormModels(KernelLibrary &library);
 void addClassLossModels(KernelLibrary &library);
 void addComposedElementwiseModels(KernelLibrary &library);

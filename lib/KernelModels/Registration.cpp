@@ -20,6 +20,7 @@ static void addATen(KernelLibrary &library) {
 static void addCPU(KernelLibrary &library, MLIRContext &context) {
   kernels::addAttentionModels(library);
   kernels::addBatchNormModels(library);
+  kernels::addBlockModels(library);
   kernels::addClassLossModels(library);
   kernels::addComposedElementwiseModels(library);
   kernels::addComposedLossModels(library);

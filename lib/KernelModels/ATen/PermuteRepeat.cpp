@@ -89,7 +89,7 @@ static void describeShuffle(WorkspaceRule &rule) {
 
 /// The result starts as a tensor like the operand, which is replaced where that
 /// is too small, and else keeps its storage; the operand is made contiguous.
-/// Sources: im2col_cpu and col2im_cpu in native/Im2Col.cpp and Col2Im.cpp.
+/// Sources: native/Im2Col.cpp, native/Col2Im.cpp, and those of native/cuda.
 static void describeBlocks(WorkspaceRule &rule) {
   auto moved = readInputAndResult(rule);
   if (!moved)
@@ -171,10 +171,13 @@ static void describeTriangle(WorkspaceRule &rule) {
     rule.setTransient(moved->input.numBytes());
 }
 
+void kernels::addBlockModels(KernelLibrary &library) {
+  library.add<Col2imOp, Im2colOp>({.forward = describeBlocks});
+}
+
 void kernels::addPermuteRepeatModels(KernelLibrary &library) {
   library.add<ChannelShuffleOp, NativeChannelShuffleOp, PixelShuffleOp,
               PixelUnshuffleOp>({.forward = describeShuffle});
-  library.add<Col2imOp, Im2colOp>({.forward = describeBlocks});
   library.add<DiagEmbedOp, FlipOp, FliplrOp, FlipudOp, Rot90Op>(
       {.forward = allocateNothing});
   library.add<FftFftshiftOp>({.forward = describeShift<FftFftshiftOp>});

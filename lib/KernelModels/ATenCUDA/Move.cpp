@@ -130,8 +130,10 @@ static void describeScan(WorkspaceRule &rule) {
 }
 
 void cuda::addMoveModels(KernelLibrary &library) {
+  kernels::addBlockModels(library);
   library.add<ChannelShuffleOp, NativeChannelShuffleOp, PixelShuffleOp,
-              PixelUnshuffleOp>({.forward = describeShuffle});
+              PixelUnshuffleOp, RepeatInterleaveIntOp>(
+      {.forward = describeShuffle});
   library.add<ConstantPadNdOp, DiagEmbedOp, FlipOp, FliplrOp, FlipudOp,
               PadCircularOp, RepeatOp, Rot90Op, TileOp>(
       {.forward = allocateNothing});

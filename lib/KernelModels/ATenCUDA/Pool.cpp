@@ -54,6 +54,8 @@ static void describeAverages(WorkspaceRule &rule) {
 
 void cuda::addPoolModels(KernelLibrary &library) {
   kernels::addAdaptiveAverageModels(library);
+  library.add<AvgPool1dOp>({.forward = describeAverages,
+                            .backward = rules::describeLineAveragesBackward});
   library.add<AvgPool2dOp>({.forward = describeAverages,
                             .backward = rules::describeImageAveragesBackward});
   library.add<MaxPool2dOp>(

@@ -90,7 +90,9 @@ static void sumInterleaved(BackwardRule &rule, BackwardReplay &steps) {
   if (isCopy)
     steps.freeOutside(rule.getReleasableBytes());
   sum = steps.allocate(sum);
-  steps.allocateBriefly(getPartialBytes(rule, apart, sum));
+  SmallVector<bool> isReduced(apart.dims.size());
+  isReduced[dim + 1] = true;
+  allocateSum(rule, steps, apart, sum, isReduced);
   sum.dims = self.dims;
   steps.give(0, sum, /*isViewed=*/true);
 }
@@ -589,15 +591,17 @@ static void ofDenseGradient(BackwardRule &rule) {
 void kernels::addMoveGradients(KernelLibrary &library) {
   library.add<ChannelShuffleOp, PixelShuffleOp, PixelUnshuffleOp>(
       {.backward = ofRealGradient<describeShuffle>});
+  library.add<Col2imOp, Im2colOp>({.backward = ofRealGradient<describeBlocks>});
   library.add<ConstantPadNdOp>({.backward = ofGradient<describeConstantPad>});
   library.add<DiagEmbedOp>({.backward = ofRealGradient<takeDiagonal>});
   library.add<FlipOp>({.backward = ofRealGradient<describeFlip>});
+  library.add<RepeatInterleaveIntOp>(
+      {.backward = ofRealGradient<sumInterleaved>});
   library.add<RepeatOp, TileOp>({.backward = ofRealGradient<sumRepeated>});
   library.add<RollOp>({.backward = ofRealGradient<describeRoll>});
 }
 
 void kernels::addIndexGradients(KernelLibrary &library) {
-  library.add<Col2imOp, Im2colOp>({.backward = ofRealGradient<describeBlocks>});
   library.add<DiagOp>({.backward = ofRealGradient<describeDiagonal>});
   library.add<EmbeddingBagOp, EmbeddingBagPaddingOp>(
       {.backward = ofDenseGradient<indexing::describeBagBackward>});
@@ -617,8 +621,6 @@ void kernels::addIndexGradients(KernelLibrary &library) {
   library.add<ReflectionPad1dOp, ReflectionPad2dOp, ReflectionPad3dOp,
               ReplicationPad1dOp, ReplicationPad2dOp, ReplicationPad3dOp>(
       {.backward = ofRealGradient<describeWindowPad>});
-  library.add<RepeatInterleaveIntOp>(
-      {.backward = ofRealGradient<sumInterleaved>});
   library.add<ScatterAddOp>({.backward = ofRealGradient<describeScatterAdd>});
   library.add<ScatterReduceTwoOp>(
       {.backward = ofRealGradient<describeScatterReduce>});
