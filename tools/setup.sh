@@ -142,12 +142,12 @@ with open(sysconfig.get_path("purelib") + "/koila_torch.pth", "w") as file:
   for tool in matplotlib mypy nbclient ipykernel pytest ruff scikit-build-core; do
     [[ -n "$(koila_python_has "$koila_python" "$tool")" ]] || wanted+=("$tool")
   done
-  # What formats and reads C++, networks of the corpus (docs/results/Corpus.md), and data
-  # to train on.
+  # What formats and reads C++, networks of the corpus (docs/results/Corpus.md), data to
+  # train on, and the headers of the CUDA that PyTorch 2.13 is built with.
   local library
   for library in clang-format==22.1.8 clang-tidy==22.1.8 timm==1.0.31 transformers==5.23.0 \
     segmentation_models_pytorch==0.6.0 torch_geometric==2.8.1 \
-    scikit-learn==1.9.1; do
+    scikit-learn==1.9.1 nvidia-cuda-runtime==13.0.96 nvidia-nvml-dev==13.0.87; do
     [[ "$(koila_python_has "$koila_python" "${library%==*}")" == "${library#*==}" ]] ||
       wanted+=("$library")
   done
@@ -160,14 +160,16 @@ with open(sysconfig.get_path("purelib") + "/koila_torch.pth", "w") as file:
 }
 
 koila_configure() {
-  local prefix options cache="$koila_build/koila-configured"
+  local prefix cuda options cache="$koila_build/koila-configured"
   # Without importing it: that takes seconds.
   prefix="$("$koila_python" -c 'import importlib.util, os
 torch = os.path.dirname(importlib.util.find_spec("torch").origin)
 print(os.path.join(torch, "share", "cmake"))')"
+  cuda="$("$koila_python" -c 'import importlib.metadata
+print(importlib.metadata.distribution("nvidia-nvml-dev").locate_file("nvidia/cu13"))')"
   options=(-G Ninja -DCMAKE_BUILD_TYPE=Release -DKOILA_ENABLE_TORCH=ON
     -DKOILA_ENABLE_TESTS=ON "-DCMAKE_PREFIX_PATH=$prefix"
-    "-DPython_EXECUTABLE=$koila_python")
+    "-DPython_EXECUTABLE=$koila_python" "-DCUDAToolkit_ROOT=$cuda")
   if command -v ccache >/dev/null; then
     options+=(-DCMAKE_C_COMPILER_LAUNCHER=ccache
       -DCMAKE_CXX_COMPILER_LAUNCHER=ccache)

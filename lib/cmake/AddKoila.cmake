@@ -82,6 +82,21 @@ print(os.path.dirname(importlib.util.find_spec('torch').origin))"
     "${root}/lib/${CMAKE_SHARED_LIBRARY_PREFIX}torch_python${CMAKE_SHARED_LIBRARY_SUFFIX}")
 endfunction()
 
+# Sets KOILA_CUDA_HEADERS to the folders of cuda.h and nvml.h; empty without them.
+# CUDAToolkit_ROOT names a toolkit, and so does the nvcc that is found: a toolkit
+# of Python packages (nvidia-cuda-runtime, nvidia-nvml-dev) has its headers alone.
+function(koila_find_cuda_headers)
+  find_package(CUDAToolkit QUIET)
+  set(hints ${CUDAToolkit_ROOT}/include ${CUDAToolkit_INCLUDE_DIRS})
+  find_path(KOILA_CUDA_DRIVER_HEADERS cuda.h HINTS ${hints})
+  find_path(KOILA_NVML_HEADERS nvml.h HINTS ${hints})
+  set(folders "")
+  if(KOILA_CUDA_DRIVER_HEADERS AND KOILA_NVML_HEADERS)
+    set(folders ${KOILA_CUDA_DRIVER_HEADERS} ${KOILA_NVML_HEADERS})
+  endif()
+  set(KOILA_CUDA_HEADERS "${folders}" PARENT_SCOPE)
+endfunction()
+
 # koila_add_layer(NAME [DEPENDS LAYER...])
 # One layer of libKoila: the sources of this folder and those below it. Its
 # public headers are in the folder of the same name under include/koila.

@@ -193,8 +193,8 @@ static Events joinSteps(const Events &first, const Events &later,
 }
 
 /// What the card takes outside of the allocator; none if nobody has said.
-static std::optional<int64_t> getContextBytes(Operation *function,
-                                              const PeakMemoryOptions &options) {
+static std::optional<int64_t>
+getContextBytes(Operation *function, const PeakMemoryOptions &options) {
   TargetAttr target = getTarget(function, options);
   const KernelLibrary *library =
       target ? KernelLibraries::find(target.getDevice(), function) : nullptr;

@@ -34,17 +34,16 @@ static void describeResampleBackward(BackwardRule &rule) {
 }
 
 void cuda::addResampleModels(KernelLibrary &library) {
-  library.add<UpsampleBicubic2dAaOp, UpsampleBicubic2dAaVecOp,
-              UpsampleBicubic2dOp, UpsampleBicubic2dVecOp,
-              UpsampleBilinear2dAaOp, UpsampleBilinear2dAaVecOp,
-              UpsampleBilinear2dOp, UpsampleBilinear2dVecOp, UpsampleLinear1dOp,
-              UpsampleLinear1dVecOp, UpsampleNearest1dOp,
-              UpsampleNearest1dVecOp, UpsampleNearest2dOp,
-              UpsampleNearest2dVecOp, UpsampleNearest3dOp,
-              UpsampleNearest3dVecOp, UpsampleNearestExact1dOp,
-              UpsampleNearestExact1dVecOp, UpsampleNearestExact2dOp,
-              UpsampleNearestExact2dVecOp, UpsampleNearestExact3dOp,
-              UpsampleNearestExact3dVecOp, UpsampleTrilinear3dOp,
-              UpsampleTrilinear3dVecOp>(
-      {.forward = describeResample, .backward = describeResampleBackward});
+  library
+      .add<UpsampleBicubic2dAaOp, UpsampleBicubic2dAaVecOp, UpsampleBicubic2dOp,
+           UpsampleBicubic2dVecOp, UpsampleBilinear2dAaOp,
+           UpsampleBilinear2dAaVecOp, UpsampleBilinear2dOp,
+           UpsampleBilinear2dVecOp, UpsampleLinear1dOp, UpsampleLinear1dVecOp,
+           UpsampleNearest1dOp, UpsampleNearest1dVecOp, UpsampleNearest2dOp,
+           UpsampleNearest2dVecOp, UpsampleNearest3dOp, UpsampleNearest3dVecOp,
+           UpsampleNearestExact1dOp, UpsampleNearestExact1dVecOp,
+           UpsampleNearestExact2dOp, UpsampleNearestExact2dVecOp,
+           UpsampleNearestExact3dOp, UpsampleNearestExact3dVecOp,
+           UpsampleTrilinear3dOp, UpsampleTrilinear3dVecOp>(
+          {.forward = describeResample, .backward = describeResampleBackward});
 }

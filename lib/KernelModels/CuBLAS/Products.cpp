@@ -49,8 +49,8 @@ void CuBLASProducts::multiplyVector(AllocationTrace &trace, WorkspaceRule &rule,
   shareBlasWorkspace(trace, rule);
 }
 
-/// cuBLASLt adds the vector. Before it had the workspace of cuBLAS each call took
-/// one of its own. Sources: gemm_and_bias and _parseChosenWorkspaceSize in
+/// cuBLASLt adds the vector. Before it had the workspace of cuBLAS each call
+/// took one of its own. Sources: gemm_and_bias and _parseChosenWorkspaceSize in
 /// cuda/CUDABlas.cpp of 2.6, addmm_out_cuda_impl in native/cuda/Blas.cpp.
 int64_t CuBLASProducts::getBiasBytes(const WorkspaceRule &rule,
                                      const Factor &lhs,

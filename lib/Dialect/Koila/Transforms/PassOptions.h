@@ -7,7 +7,7 @@
 #ifndef KOILA_LIB_DIALECT_KOILA_TRANSFORMS_PASSOPTIONS_H
 #define KOILA_LIB_DIALECT_KOILA_TRANSFORMS_PASSOPTIONS_H
 
-#include "koila/Device/HostMemory.h"
+#include "koila/Device/GpuMemory.h"
 #include "koila/Dialect/Koila/IR/Koila.h"
 #include "koila/Dialect/Koila/Transforms/BatchTiling.h"
 #include "koila/KernelModels/KernelModel.h"
@@ -49,19 +49,27 @@ inline llvm::LogicalResult checkDevice(mlir::Operation *op,
   return mlir::success(device.empty() || KernelLibraries::find(device, op));
 }
 
+/// The library of `device` if its kernels are those of CUDA, else null.
+inline const KernelLibrary *getCUDALibrary(mlir::Operation *op,
+                                           llvm::StringRef device) {
+  auto *libraries = op->getContext()
+                        ->getOrLoadDialect<KoilaDialect>()
+                        ->getRegisteredInterface<KernelLibraries>();
+  const KernelLibrary *own = libraries ? libraries->lookup(device) : nullptr;
+  for (const KernelLibrary *library = own; library;
+       library = library->getBase())
+    if (library->getName() == "cuda")
+      return own;
+  return nullptr;
+}
+
 /// Fails with an error where the device is a GPU: what it has is counted in
 /// blocks and segments, by which no tile is chosen yet.
 inline llvm::LogicalResult checkTiledDevice(mlir::Operation *op,
                                             llvm::StringRef device) {
-  auto *libraries = op->getContext()
-                        ->getOrLoadDialect<KoilaDialect>()
-                        ->getRegisteredInterface<KernelLibraries>();
-  const KernelLibrary *library =
-      libraries ? libraries->lookup(device) : nullptr;
-  for (; library; library = library->getBase())
-    if (library->getName() == "cuda")
-      return checkChoice(op, "device", device, {"cpu"}, {device});
-  return mlir::success();
+  return getCUDALibrary(op, device)
+             ? checkChoice(op, "device", device, {"cpu"}, {device})
+             : mlir::success();
 }
 
 /// `modes` are those of `pass` that it supports, `later` those that it does not
@@ -117,6 +125,25 @@ getAnalysisOptions(PassT &pass, mlir::Operation *op,
   return options;
 }
 
+/// What is free now where a program runs. On a GPU its process has a context of
+/// its own, which is not there yet.
+inline llvm::Expected<FreeMemory> getFreeMemory(mlir::Operation *op,
+                                                llvm::StringRef device) {
+  const KernelLibrary *library = getCUDALibrary(op, device);
+  if (!library)
+    return getFreeHostMemory();
+  auto free = getFreeGpuMemory();
+  if (!free)
+    return free;
+  const DeviceProfile *profile = library->getProfile();
+  auto context = profile ? profile->getProperties().contextBytes : std::nullopt;
+  free->bytes = std::max<int64_t>(0, free->bytes - context.value_or(0));
+  free->source +=
+      context ? ", less " + formatBytes(*context) + " for the context"
+              : "; what a context takes there is not known, and not taken off";
+  return free;
+}
+
 /// Bytes of a `budget=` option; none if it is empty. `auto` is what is free
 /// now, with parameters and inputs there.
 inline llvm::FailureOr<std::optional<int64_t>>
@@ -124,11 +151,7 @@ getBudget(llvm::StringRef text, llvm::StringRef device, mlir::Operation *op) {
   if (text.empty())
     return std::optional<int64_t>();
   if (text.trim().equals_insensitive("auto")) {
-    if (!device.empty() && device != "cpu")
-      return op->emitError() << "budget=auto with device=" << device
-                             << " is not supported yet; give the bytes that "
-                                "are free there, for example budget=6GiB";
-    auto free = getFreeHostMemory();
+    auto free = getFreeMemory(op, device);
     if (!free)
       return op->emitError()
              << "budget=auto: " << llvm::toString(free.takeError())

@@ -83,11 +83,7 @@ struct PeakMemoryPass : public koila::impl::PeakMemoryPassBase<PeakMemoryPass> {
     PeakMemoryOptions options;
     options.device = device;
     TargetAttr target = getTarget(module, options);
-    const KernelLibrary *library =
-        target ? KernelLibraries::find(target.getDevice(), module) : nullptr;
-    while (library && library->getName() != "cuda")
-      library = library->getBase();
-    if (!library)
+    if (!target || !getCUDALibrary(module, target.getDevice()))
       return module.emitError()
              << "allocator=cuda belongs to a device of CUDA; use device=cuda, "
                 "or the name of a card";

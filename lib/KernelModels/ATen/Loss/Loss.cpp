@@ -60,8 +60,8 @@ static void describeKernel(WorkspaceRule &rule) {
   ConcreteTensor result = OpReplay(rule).compute({self, target});
   if (!isa<FloatType>(result.elementType))
     return rule.setInexact("a loss of integers");
-  TensorIteration outer = loss::iterate(
-      rule, {self, target}, result.elementType, result.numBytes());
+  TensorIteration outer = loss::iterate(rule, {self, target},
+                                        result.elementType, result.numBytes());
   outer.begin(steps);
   int64_t kept = result.numBytes();
   if (reduction != 0) {

@@ -1,0 +1,227 @@
+//===- GpuMemory.cpp - How much memory a GPU has left ---------------------===//
+//
+// Sources: CUDA Driver API Reference (device management), NVML API Reference
+// (device queries). The driver knows which GPU is the first one of this
+// process, NVML what is free there without a context.
+//
+//===----------------------------------------------------------------------===//
+
+#include "koila/Device/GpuMemory.h"
+
+#ifndef KOILA_HAS_CUDA_HEADERS
+
+llvm::Expected<koila::FreeMemory>
+koila::getFreeGpuMemory(const GpuLibraries &) {
+  return llvm::createStringError(
+      "this koila was built without the headers of the CUDA toolkit");
+}
+
+#else
+
+#include "koila/Support/ByteSize.h"
+#include "llvm/ADT/SmallVector.h"
+#include "llvm/ADT/StringExtras.h"
+#include "llvm/Support/DynamicLibrary.h"
+#include <cuda.h>
+#include <nvml.h>
+
+using namespace koila;
+using llvm::Error;
+using llvm::StringRef;
+using llvm::Twine;
+
+namespace {
+/// A library that is loaded by name.
+class Library {
+public:
+  static llvm::Expected<Library> load(const std::string &name) {
+    std::string problem;
+    auto loaded =
+        llvm::sys::DynamicLibrary::getPermanentLibrary(name.c_str(), &problem);
+    if (!loaded.isValid())
+      return llvm::createStringError("no driver of a GPU: " + problem);
+    return Library(name, loaded);
+  }
+  /// Whether it has the function, which `function` is then.
+  template <typename FunctionT>
+  Error find(const char *symbol, FunctionT &function) {
+    function = reinterpret_cast<FunctionT>(library.getAddressOfSymbol(symbol));
+    if (function)
+      return Error::success();
+    return llvm::createStringError("'" + Twine(name) + "' has no '" + symbol +
+                                   "'");
+  }
+
+private:
+  Library(std::string name, llvm::sys::DynamicLibrary library)
+      : name(std::move(name)), library(library) {}
+
+  std::string name;
+  llvm::sys::DynamicLibrary library;
+};
+
+/// NVML while it is in use.
+class Management {
+public:
+  static llvm::Expected<Management> start(const std::string &name);
+  Management(Management &&other)
+      : getHandle(other.getHandle), getMemory(other.getMemory),
+        getName(other.getName), getProcesses(other.getProcesses),
+        describe(other.describe), stop(std::exchange(other.stop, nullptr)) {}
+  ~Management() {
+    if (stop)
+      stop();
+  }
+
+  llvm::Expected<FreeMemory> read(StringRef uuid) const;
+
+private:
+  Management() = default;
+  Error check(nvmlReturn_t result, StringRef call) const {
+    if (result == NVML_SUCCESS)
+      return Error::success();
+    return llvm::createStringError(call + ": " + describe(result));
+  }
+  std::string describeOthers(nvmlDevice_t device) const;
+
+  decltype(&nvmlDeviceGetHandleByUUID) getHandle = nullptr;
+  decltype(&nvmlDeviceGetMemoryInfo) getMemory = nullptr;
+  decltype(&nvmlDeviceGetName) getName = nullptr;
+  decltype(&nvmlDeviceGetComputeRunningProcesses_v3) getProcesses = nullptr;
+  decltype(&nvmlErrorString) describe = nullptr;
+  decltype(&nvmlShutdown) stop = nullptr;
+};
+} // namespace
+
+llvm::Expected<Management> Management::start(const std::string &name) {
+  auto library = Library::load(name);
+  if (!library)
+    return library.takeError();
+  Management made;
+  decltype(&nvmlInit_v2) begin;
+  decltype(&nvmlShutdown) end;
+  if (Error error = library->find("nvmlInit_v2", begin))
+    return error;
+  if (Error error = library->find("nvmlErrorString", made.describe))
+    return error;
+  if (Error error = library->find("nvmlShutdown", end))
+    return error;
+  if (Error error = library->find("nvmlDeviceGetHandleByUUID", made.getHandle))
+    return error;
+  if (Error error = library->find("nvmlDeviceGetMemoryInfo", made.getMemory))
+    return error;
+  if (Error error = library->find("nvmlDeviceGetName", made.getName))
+    return error;
+  // Drivers before 510 do not have it.
+  llvm::consumeError(library->find("nvmlDeviceGetComputeRunningProcesses_v3",
+                                   made.getProcesses));
+  if (Error error = made.check(begin(), "nvmlInit"))
+    return error;
+  made.stop = end;
+  return made;
+}
+
+/// What they have, as far as the driver tells.
+std::string Management::describeOthers(nvmlDevice_t device) const {
+  unsigned count = 0;
+  if (!getProcesses ||
+      getProcesses(device, &count, nullptr) != NVML_ERROR_INSUFFICIENT_SIZE)
+    return "";
+  // Some may have started meanwhile.
+  count += 8;
+  llvm::SmallVector<nvmlProcessInfo_t> processes(count);
+  if (getProcesses(device, &count, processes.data()) != NVML_SUCCESS)
+    return "";
+  int64_t bytes = 0;
+  for (const nvmlProcessInfo_t &process :
+       llvm::ArrayRef(processes).take_front(count))
+    // In a container the driver may not know.
+    if (process.usedGpuMemory != uint64_t(NVML_VALUE_NOT_AVAILABLE))
+      bytes += process.usedGpuMemory;
+  return (", where " + Twine(count) +
+          (count == 1 ? " process has " : " processes have ") +
+          formatBytes(bytes))
+      .str();
+}
+
+llvm::Expected<FreeMemory> Management::read(StringRef uuid) const {
+  nvmlDevice_t device;
+  // A part of a GPU has another prefix.
+  nvmlReturn_t found = getHandle(("GPU-" + uuid).str().c_str(), &device);
+  if (found == NVML_ERROR_NOT_FOUND || found == NVML_ERROR_INVALID_ARGUMENT)
+    found = getHandle(("MIG-" + uuid).str().c_str(), &device);
+  if (Error error = check(found, "nvmlDeviceGetHandleByUUID"))
+    return error;
+  nvmlMemory_t memory;
+  if (Error error =
+          check(getMemory(device, &memory), "nvmlDeviceGetMemoryInfo"))
+    return error;
+  char name[NVML_DEVICE_NAME_V2_BUFFER_SIZE] = "a GPU";
+  if (Error error =
+          check(getName(device, name, sizeof(name)), "nvmlDeviceGetName"))
+    return error;
+  return FreeMemory{static_cast<int64_t>(memory.free),
+                    "the driver of '" + std::string(name) + "', of " +
+                        formatBytes(memory.total) + describeOthers(device)};
+}
+
+/// As NVML writes it, without its prefix.
+static std::string format(const CUuuid &uuid) {
+  std::string text;
+  for (auto [index, byte] : llvm::enumerate(uuid.bytes)) {
+    if (index == 4 || index == 6 || index == 8 || index == 10)
+      text += '-';
+    text +=
+        llvm::toHex(llvm::ArrayRef<uint8_t>(uint8_t(byte)), /*LowerCase=*/true);
+  }
+  return text;
+}
+
+/// Of the first GPU of this process.
+static llvm::Expected<std::string> findFirst(const std::string &name) {
+  auto driver = Library::load(name);
+  if (!driver)
+    return driver.takeError();
+  decltype(&cuInit) begin;
+  decltype(&cuGetErrorString) describe;
+  decltype(&cuDeviceGet) getDevice;
+  decltype(&cuDeviceGetUuid_v2) getUuid;
+  if (Error error = driver->find("cuInit", begin))
+    return error;
+  if (Error error = driver->find("cuGetErrorString", describe))
+    return error;
+  if (Error error = driver->find("cuDeviceGet", getDevice))
+    return error;
+  if (Error error = driver->find("cuDeviceGetUuid_v2", getUuid))
+    return error;
+  auto check = [&](CUresult result, StringRef call) -> Error {
+    if (result == CUDA_SUCCESS)
+      return Error::success();
+    const char *text = nullptr;
+    describe(result, &text);
+    return llvm::createStringError(call + ": " +
+                                   (text ? text : "unknown error"));
+  };
+  CUdevice device;
+  CUuuid uuid;
+  if (Error error = check(begin(/*Flags=*/0), "cuInit"))
+    return error;
+  if (Error error = check(getDevice(&device, /*ordinal=*/0), "cuDeviceGet"))
+    return error;
+  if (Error error = check(getUuid(&uuid, device), "cuDeviceGetUuid"))
+    return error;
+  return format(uuid);
+}
+
+llvm::Expected<FreeMemory>
+koila::getFreeGpuMemory(const GpuLibraries &libraries) {
+  auto uuid = findFirst(libraries.driver);
+  if (!uuid)
+    return uuid.takeError();
+  auto management = Management::start(libraries.management);
+  if (!management)
+    return management.takeError();
+  return management->read(*uuid);
+}
+
+#endif // KOILA_HAS_CUDA_HEADERS
