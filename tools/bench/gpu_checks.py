@@ -97,8 +97,8 @@ def compile_file(options, source, output, size, training):
     # Half of the call, or what no tile can go below where that is more.
     budget = max(whole["peak_bytes"] // 2, whole["floor_bytes"] * 5 // 4)
     call(f"--koila-compile={mode}budget={budget} threads=1", "-o", str(output))
-    peak = f"--koila-peak-memory={mode}device={options.device} allocator=cuda format=json output={report}"
-    call("--koila-infer-shapes", peak, "-o", "/dev/null")
+    process = f"{mode}device={options.device} allocator=cuda format=json output={report}"
+    call("--koila-infer-shapes", f"--koila-peak-memory={process}", "-o", "/dev/null")
     on_card = json.loads(report.read_text())
     report.unlink()
     return {
@@ -354,7 +354,8 @@ of cuBLAS, without those of cuDNN.
   step of all gradients together
 * bytes are MiB above what is there between calls, as requested of the caching
   allocator, but for *allocated* and *reserved*, which are those of the process: what is
-  reserved was measured after the cache had been emptied; *within* says whether the tiles keep the CPU's budget on the GPU as well
+  reserved was measured after the cache had been emptied; *within* says whether the
+  tiles keep the CPU's budget on the GPU as well
 * *limit*: a limit of the process at what the tiles reserve
 * *ms*: medians of five calls, interleaved: small tiles leave a large GPU idle
 """
