@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, NoReturn
 import torch
 
 __all__ = [
+    "GRADIENTS_STAY",
     "BudgetError",
     "CompileError",
     "KoilaError",
@@ -96,6 +97,10 @@ class OutOfMemoryError(KoilaError, torch.OutOfMemoryError):
 
     The cause is what PyTorch raised.
     """
+
+
+#: A note, where nothing could be taken back.
+GRADIENTS_STAY = "gradients may have a part of the step"
 
 
 class KoilaWarning(UserWarning):

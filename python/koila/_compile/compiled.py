@@ -28,7 +28,7 @@ from koila._compile.program_selection import Selection
 from koila._compile.recorded_calls import can_record, is_lazy, make_lazy, run_all, step_loss
 from koila._compile.specialize_call import Recipe
 from koila._compile.specialized_module import Refused, Specialization
-from koila._errors import CompileError, OutOfMemoryError, explain_torch
+from koila._errors import GRADIENTS_STAY, CompileError, OutOfMemoryError, explain_torch
 from koila._out_of_memory import is_out_of_memory, let_go, ran_out, release_cached
 from koila._report.report import Report
 
@@ -206,7 +206,8 @@ class CompiledModule(nn.Module):
             now = [tensor._version for tensor in call.tensors if not tensor.is_inference()]
             try:
                 if now != versions or not found.is_undone or self._recipe.options.guard == "raise":
-                    raise OutOfMemoryError(explain_torch(failed)[0]) from failed
+                    notes = () if found.is_undone else (GRADIENTS_STAY,)
+                    raise OutOfMemoryError(explain_torch(failed)[0], None, notes) from failed
                 # Outside of the handler, which would keep the tensors of the call.
                 release_cached()
                 found = self._selection.shrink(found, call, failed)

@@ -869,13 +869,21 @@ def _collect(
 
 
 def gradients(
-    value: Value, inputs: list[Tensor], frames: Frames, allow_unused: bool, retain_graph: bool
-) -> tuple[Tensor | None, ...] | None:
-    """What ``torch.autograd.grad`` returns for a loss and leaves, in tiles; None
-    if the program was run whole, for PyTorch to differentiate."""
-    return in_smaller_tiles(
-        lambda: _find_gradients(value, inputs, frames, allow_unused, retain_graph)
-    )
+    value: Value,
+    inputs: list[Tensor],
+    frames: Frames,
+    allow_unused: bool,
+    retain_graph: bool,
+    otherwise: Callable[[], Any],
+) -> Any:
+    """What ``torch.autograd.grad`` returns for a loss and leaves, in tiles; if the program was
+    run whole, what ``otherwise`` has of PyTorch."""
+
+    def differentiate() -> Any:
+        found = _find_gradients(value, inputs, frames, allow_unused, retain_graph)
+        return otherwise() if found is None else found
+
+    return in_smaller_tiles(differentiate)
 
 
 @outside

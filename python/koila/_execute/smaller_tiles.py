@@ -11,11 +11,12 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 from collections.abc import Callable, Iterable
-from typing import TypeVar
+from typing import NoReturn, TypeVar
 
+import torch
 from torch import Tensor
 
-from koila._capture.frames import find_raised_at
+from koila._capture.frames import find_frames, find_raised_at, location_of, raise_at
 from koila._capture.memory import written_by
 from koila._capture.program import Program
 from koila._capture.rewind import Rewind
@@ -23,7 +24,7 @@ from koila._capture.statistics import settle_updates
 from koila._capture.thread_recordings import recording
 from koila._capture.values import Value, has_gradient_hooks
 from koila._compiler import Compiled
-from koila._errors import CompileError
+from koila._errors import GRADIENTS_STAY, CompileError, OutOfMemoryError, explain_torch
 from koila._execute.undo import Copies
 from koila._out_of_memory import let_go, ran_out, release_cached
 from koila._plan.planner import Plan, RanOut, Run
@@ -51,11 +52,11 @@ def in_tiles(
         except (RuntimeError, MemoryError) as error:
             if not ran_out(error):
                 raise
-            if copies is None:
-                settle_updates(run.program.nodes)
-                raise
             failed = _describe(error, compiled.tile, run.need_of(compiled))
         # Outside of the handler, which would keep the tensors of the attempt.
+        if copies is None:
+            settle_updates(run.program.nodes)
+            _raise(failed, stays=True)
         copies.restore()
         release_cached()
         compiled = run.shrink(failed)
@@ -208,18 +209,28 @@ _MOST_TRIALS = 4
 
 
 def in_smaller_tiles(
-    step: Callable[[], _T],
-    *,
-    of: Value | None = None,
-    read: Value | None = None,
-    left: int = _MOST_TRIALS,
+    step: Callable[[], _T], *, of: Value | None = None, read: Value | None = None
 ) -> _T:
     """What ``step`` returns. If memory runs out where it runs a program whole (``begin``), or
-    behind that, it is done again in tiles; where the program is in none, what was raised is
-    raised again. It is the backward pass ``of`` a loss, which may have run before, or has
+    behind that, it is done again in tiles; where the program is in none, it is an
+    OutOfMemoryError. It is the backward pass ``of`` a loss, which may have run before, or has
     ``read`` one, which may be differentiated later."""
-    if recording.trial is not None or not left:
+    if recording.trial is not None:
         return step()  # it is part of another one
+    try:
+        return _attempt(step, of, read, _MOST_TRIALS)
+    except (RuntimeError, MemoryError) as error:
+        if not ran_out(error) or isinstance(error, torch.OutOfMemoryError):
+            raise
+        failed = _describe(error, None, None)
+    _raise(failed, stays=False)
+
+
+def _attempt(step: Callable[[], _T], of: Value | None, read: Value | None, left: int) -> _T:
+    """The same, ``left`` times at most; where the program is in no tiles, what was raised is
+    raised again."""
+    if not left:
+        return step()
     trial = (None if of is None else _find_waiting(of)) or _Trial()
     recording.trial = trial
     try:
@@ -228,20 +239,22 @@ def in_smaller_tiles(
             trial.wait(read)
         return found
     except (RuntimeError, MemoryError) as error:
-        if trial.run is None or not ran_out(error) or not trial.can_take_back():
+        if trial.run is None or not ran_out(error):
             raise
         failed = _describe(error, None, trial.peak)
     finally:
         recording.trial = None
     # Outside of the handler, which would keep what the run has made.
     run = trial.run
+    if not trial.can_take_back():
+        _raise(failed, stays=True)
     trial.take_back()
     del trial
     release_cached()
     try:
         try:
             with run.again(failed):
-                return in_smaller_tiles(step, of=of, read=read, left=left - 1)
+                return _attempt(step, of, read, left - 1)
         except (RuntimeError, MemoryError) as error:
             if not ran_out(error):
                 raise
@@ -250,3 +263,17 @@ def in_smaller_tiles(
         run.raise_again(failed)
     finally:
         del failed  # an error that its own traceback leads to would stay
+
+
+def _raise(failed: RanOut, *, stays: bool) -> NoReturn:
+    """What was not to be done in less memory, at the line of the user's that asked for it."""
+    frames = failed.frames or find_frames()
+    text = f"memory ran out, and this is in no smaller tiles: {explain_torch(failed.error)[0]}"
+    error = OutOfMemoryError(text, location_of(frames), (GRADIENTS_STAY,) if stays else ())
+    error.__cause__ = failed.error
+    del failed
+    try:
+        raise_at(error, frames)
+    finally:
+        del error  # which its own traceback leads to
+    raise AssertionError  # it has raised

@@ -607,20 +607,28 @@ def _autograd_grad(func: Any, args: Any, kwargs: Any) -> Any:
             output = _weigh([output], weight)  # type: ignore[assignment]
         leaves = [leaf for item in inputs if (leaf := _leaf_tensor(item)) is not None]
         if len(leaves) == len(inputs):
-            found = gradients.gradients(
-                current(output), leaves, find_frames(), bool(given.get("allow_unused")), keeps
+            return gradients.gradients(
+                current(output),
+                leaves,
+                find_frames(),
+                bool(given.get("allow_unused")),
+                keeps,
+                lambda: _differentiate(func, given, keeps),
             )
-            if found is not None:
-                return found
-    # Both ends and what is between them, with one graph.
+    return _differentiate(func, given, keeps)
+
+
+def _differentiate(func: Any, given: dict[str, Any], keeps: bool) -> Any:
+    """What PyTorch makes of tensors: both ends and what is between them, with one graph."""
+    parts = {name: given.get(name) for name in ("outputs", "inputs", "grad_outputs")}
     ends: list[Value] = []
-    find_values((outputs, inputs, given.get("grad_outputs")), ends)
+    find_values(tuple(parts.values()), ends)
     executor.materialize(ends, find_frames(), "torch.autograd.grad")
-    given.update(outputs=unwrap(outputs), inputs=unwrap(inputs))
-    given["grad_outputs"] = unwrap(given.get("grad_outputs"))
-    found = func(**given)
+    plain = {name: unwrap(part) for name, part in parts.items()}
+    plain |= {name: _listed(plain[name]) for name in ("outputs", "inputs")}
+    found = func(**(given | plain))
     if not given.get("is_grads_batched"):
-        gradients.remember_gradients(_listed(given["inputs"]), found)
+        gradients.remember_gradients(plain["inputs"], found)
     if not keeps:
         gradients.free_graphs(ends)
     return found
