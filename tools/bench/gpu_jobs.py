@@ -6,29 +6,28 @@ kernel runs and no GPU is read: programs are traced on meta tensors.
 """
 
 import dataclasses
-import functools
+import time
 
-import torch
 from torch import nn
 
+import gpu_capture
 from koila import _compiler
 from koila._C import CachingAllocator
 
 #: More than any card has: the job says how much it would take.
 UNLIMITED = 1 << 50
 MIB = 1 << 20
+#: What nvidia-smi can show at most on an A100-SXM4-40GB.
+A100_BYTES = 40536 * MIB
 
 
 class Program:
-    """A module that is traced on the device of ``inputs``, and the events of its steps by
-    batch. On meta tensors nothing is computed, but PyTorch cannot trace convolutions
-    there: their kernel of meta tensors reads sizes, which are tensors while it traces."""
+    """A module that is traced on meta tensors, and the events of its steps by batch."""
 
     def __init__(self, module, inputs, specs, device):
-        where = inputs[0].device
-        module = module.to_empty(device=where) if where.type == "cpu" else module.to(where)
-        with torch.device(where):
-            self.script = torch.jit.trace(module, inputs, check_trace=False)
+        start = time.perf_counter()
+        self.script = gpu_capture.trace(module.to("meta"), inputs)
+        self.capture_seconds = time.perf_counter() - start
         self.specs = specs
         self.device = device
         self.doubts = set()
@@ -177,6 +176,10 @@ class Trainer:
         self.gradients = []
 
 
+class Unpredicted(Exception):
+    """Why the job of a row has no prediction."""
+
+
 class WithLoss(nn.Module):
     """The loss, and what the model gave."""
 
@@ -189,156 +192,38 @@ class WithLoss(nn.Module):
         return self.criterion(outputs, labels), outputs
 
 
-# --- mlp-gpu-dev.csv ---------------------------------------------------------------------------
+class Rows:
+    """A set of measurements; each has a subclass, which is told by the columns of its file."""
 
-ACTIVATIONS = {
-    "swish": nn.SiLU, "softplus": nn.Softplus, "relu": nn.ReLU, "elu": nn.ELU, "mish": nn.Mish,
-    "leaky_relu": nn.LeakyReLU, "prelu": nn.PReLU, "gelu": nn.GELU, "tanh": nn.Tanh,
-    "identity": nn.Identity, "selu": nn.SELU,
-}  # fmt: skip
+    COLUMNS: frozenset[str]
 
+    @staticmethod
+    def make(row, device):
+        """The job of a row, on the card that is named or its own. Unpredicted says why
+        there is none."""
+        raise NotImplementedError
 
-def make_mlp(row):
-    layers: list[nn.Module] = []
-    width = int(row["input"])
-    widths = [int(text) for text in row["linear_widths"].split("-")]
-    for index, following in enumerate(widths):
-        layers.append(nn.Linear(width, following))
-        width = following
-        if index + 1 == len(widths):
-            break
-        if row["batchnorm"] == "1":
-            layers.append(nn.BatchNorm1d(following))
-        layers.append(ACTIVATIONS[row["activation"]]())
-        if float(row["dropout"]):
-            layers.append(nn.Dropout(float(row["dropout"])))
-    layers.append(nn.Softmax(dim=1) if row["last"] == "Softmax" else nn.Sigmoid())
-    return nn.Sequential(*layers)
+    @staticmethod
+    def measured(row):
+        """Bytes; None where the job ran out of memory."""
+        raise NotImplementedError
 
+    @staticmethod
+    def usable(row):
+        """A job that takes more runs out of memory."""
+        return A100_BYTES
 
-class MLPJob:
-    """60 seconds of Adam over 4,096 samples, after one forward pass of two samples."""
+    @staticmethod
+    def left_out(row, index):
+        """A constant is fitted on rows for which this is another."""
+        raise NotImplementedError
 
-    SAMPLES = 4096
+    @staticmethod
+    def card(row):
+        """Rows of a card have one constant."""
+        return "A100-SXM4-40GB"
 
-    def __init__(self, row, device):
-        self.row, self.batch = row, int(row["batch"])
-        with torch.device("meta"):
-            model = make_mlp(row)
-        model.train()
-        self.sizes = list_tensors(model)
-        width, classes = int(row["input"]), int(row["output"])
-        is_binary = classes == 1
-        criterion = nn.BCEWithLogitsLoss() if is_binary else nn.CrossEntropyLoss()
-        inputs = torch.empty(4, width, device="meta")
-        self.is_binary = is_binary
-        labels = (
-            torch.empty(4, 1, device="meta")
-            if is_binary
-            else torch.zeros(4, dtype=torch.int64, device="meta")
-        )
-        specs = [f"float32[B,{width}]", "float32[B,1]" if is_binary else f"int64[B]{{0:{classes}}}"]
-        self.program = Program(WithLoss(model, criterion), (inputs, labels), specs, device)
-        self.summary = Program(model, (inputs,), specs[:1], device)
-        self.loss = "koila.binary_cross" if is_binary else "koila.cross_entropy"
-        self.label_bytes = 4 if is_binary else 8
-        self.width = width
-
-    def run(self):
-        process = Process()
-        for size in self.sizes:
-            process.allocate(size)
-        given = process.allocate(2 * self.width * 4)
-        left = process.play(self.summary.list_events(2, "forward-with-grad"))
-        process.free(block.number for block in left)
-        process.free([given])
-        trainer = Trainer(process, self.program, "adam", self.loss)
-        whole, rest = divmod(self.SAMPLES, self.batch)
-        epoch = [self.batch] * min(whole, 3) + [rest] * bool(rest)
-        for size in epoch * 3:
-            trainer.load(size * self.width * 4, size * self.label_bytes)
-            trainer.step(size)
-        return process.reserved
-
-    @property
-    def doubts(self):
-        return self.program.doubts | self.summary.doubts
-
-
-# --- xmem-dev.csv ------------------------------------------------------------------------------
-
-
-@functools.cache
-def _declare_operators():
-    """The compiled operators of torchvision do not load beside a PyTorch without CUDA;
-    its models need their schemas alone."""
-    for name in ("nms", "qnms"):
-        torch.library.define(
-            f"torchvision::{name}", "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor"
-        )
-
-
-def make_torchvision(name):
-    """A model as the script of xMem makes it: without weights, of 1,000 classes but for
-    MobileNetV3, which has settings of torchvision and ten classes."""
-    _declare_operators()
-    from torchvision import models
-    from torchvision.models import mobilenetv3
-
-    kind = name.removeprefix("Mobe").removeprefix("Mobile")
-    if kind.startswith("NetV3"):
-        arch = "mobilenet_v3_" + kind.removeprefix("NetV3").lower()
-        settings, last = mobilenetv3._mobilenet_v3_conf(arch)
-        return mobilenetv3.MobileNetV3(settings, last, num_classes=10), 10
-    names = {
-        "VGG16": "vgg16", "VGG19": "vgg19", "ResNet101": "resnet101", "ResNet152": "resnet152",
-        "NetV2": "mobilenet_v2", "MNASNet": "mnasnet1_0", "ConvNeXtTiny": "convnext_tiny",
-        "ConvNeXtBase": "convnext_base", "RegNetX400MF": "regnet_x_400mf",
-        "RegNetY400MF": "regnet_y_400mf",
-    }  # fmt: skip
-    if kind not in names:
-        raise KeyError(f"the model '{name}' is not known")
-    return getattr(models, names[kind])(weights=None), 1000
-
-
-class XMemCNNJob:
-    """Four steps on images of 86 by 86 pixels. ``mode`` says when gradients go: 0 before
-    the forward pass, 1 just before the backward pass, 2 at the end of a step."""
-
-    SIDE, STEPS = 86, 4
-
-    def __init__(self, row, device, mode):
-        self.batch, self.mode = int(row["batch"]), mode
-        with torch.device("meta"):
-            model, classes = make_torchvision(row["model"])
-        model.train()
-        self.sizes = list_tensors(model)
-        self.weights = [weight.numel() * 4 for weight in model.parameters()]
-        side = self.SIDE
-        inputs = torch.zeros(2, 3, side, side)
-        labels = torch.zeros(2, dtype=torch.int64)
-        specs = [f"float32[B,3,{side},{side}]", f"int64[B]{{0:{classes}}}"]
-        self.program = Program(
-            WithLoss(model, nn.CrossEntropyLoss()), (inputs, labels), specs, device
-        )
-        self.optimizer = row["optimizer"].lower()
-
-    def run(self):
-        process = Process()
-        for size in self.sizes:
-            process.allocate(size)
-        trainer = Trainer(process, self.program, self.optimizer, "koila.cross_entropy")
-        trainer.mode = self.mode
-        # Adagrad makes its state with itself.
-        for size in self.weights if self.optimizer == "adagrad" else ():
-            process.allocate(size)
-        for _ in range(self.STEPS):
-            trainer.load(self.batch * 3 * self.SIDE**2 * 4, self.batch * 8)
-            trainer.step(self.batch)
-            # torch.max(outputs, 1): values and where they are.
-            process.free([process.allocate(self.batch * 4), process.allocate(self.batch * 8)])
-        return process.reserved
-
-    @property
-    def doubts(self):
-        return self.program.doubts
+    @staticmethod
+    def scores_bytes(row):
+        """Whether the same job takes the same bytes when it runs again."""
+        return True
