@@ -308,24 +308,22 @@ def list_events(
     optimizer: str | None = None,
     threads: int | None = None,
     device: str = "cpu",
+    report: bool = True,
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The report on ``forward`` of a module, and its events, both as in
-    docs/user/Reports.md. With ``mode="train"`` and no ``loss`` the method returns the
+    """The report on ``forward`` of a module, empty without ``report``, and its events, both
+    as in docs/user/Reports.md. With ``mode="train"`` and no ``loss`` the method returns the
     loss. CompileError for a ``device`` of which there are no kernel models."""
     options = {**_analysis_options(mode, loss, grads, optimizer, threads), "device": device}
     figures = {**options, "format": "attribute", "floor": False, "batches": 0}
     with temporary_folder() as folder:
         path = os.path.join(folder, "events.json")
         events = {**options, "format": "events", "floor": False, "output": path}
+        passes = ["koila-infer-shapes", _make_pass("koila-peak-memory", events)]
+        if report:
+            passes.append(_make_pass("koila-peak-memory", figures))
         result, _ = _run(
             script,
-            ",".join(
-                [
-                    "koila-infer-shapes",
-                    _make_pass("koila-peak-memory", events),
-                    _make_pass("koila-peak-memory", figures),
-                ]
-            ),
+            ",".join(passes),
             inputs=inputs,
             batch=batch,
             loss=_step_loss(mode, loss),
@@ -334,10 +332,10 @@ def list_events(
             emit=False,
             output=None,
         )
-        report: dict[str, Any] = json.loads(result["report"])
+        found: dict[str, Any] = json.loads(result["report"]) if report else {}
         with open(path, encoding="utf-8") as file:
             listed: dict[str, Any] = json.load(file)
-    return report, listed
+    return found, listed
 
 
 def describe_values(script: torch.jit.ScriptModule, inputs: Sequence[str]) -> list[dict[str, Any]]:

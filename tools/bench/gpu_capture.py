@@ -34,18 +34,31 @@ def construct(make):
         return make()
 
 
+#: Of the inputs of a capture. A prime that no other size is a multiple of.
+BATCH = 1009
 _DIMS = {functional.conv1d: 1, functional.conv2d: 2, functional.conv3d: 3}
 
 
-class _Convolutions(TorchFunctionMode):
+class _Traced(TorchFunctionMode):
     """The convolution of meta tensors is Python. It never comes to the operator which the
     tracer records, and asks for sizes, which are tensors while PyTorch traces: that
-    operator is called at once."""
+    operator is called at once. Sizes are numbers where the batch has no part in them:
+    models compute paddings from them, which a program would not know."""
 
     def __torch_function__(self, function, types, args=(), kwargs=None):
         if function in _DIMS:
             return _convolve(_DIMS[function], *args, **(kwargs or {}))
-        return function(*args, **(kwargs or {}))
+        given = function(*args, **(kwargs or {}))
+        if function is torch.Tensor.shape.__get__ or (
+            function is torch.Tensor.size and isinstance(given, tuple)
+        ):
+            return tuple(map(_fix, given))
+        return _fix(given) if function is torch.Tensor.size else given
+
+
+def _fix(size):
+    number = int(size)
+    return size if number % BATCH == 0 else number
 
 
 def _convolve(dims, input, weight, bias=None, stride=1, padding=0, dilation=1, groups=1):
@@ -78,8 +91,15 @@ def _declare_convolution():
 def trace(module, inputs):
     """The module in TorchScript; it and its inputs are on the meta device."""
     _declare_convolution()
-    with _Convolutions():
-        return torch.jit.trace(module, inputs, check_trace=False)
+    with _Traced():
+        script = torch.jit.trace(module, inputs, check_trace=False)
+    called = [part for part in script.modules() if part._c._has_method("forward")]
+    for part in called:
+        for node in part.graph.nodes():
+            # The one of the weights is named like the CPU: meta tensors are of none.
+            if node.kind() == "prim::Constant" and str(node.output().type()) == "Device":
+                node.s_("value", "cpu")
+    return script
 
 
 @functools.cache

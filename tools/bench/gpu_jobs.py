@@ -42,24 +42,24 @@ class Program:
                 batch={"B": batch},
                 mode=mode,
                 device=self.device,
+                # What is not known depends on the program.
+                report=not self._events,
                 **options,
             )
-            self.doubts |= {f"{entry['op']}: {entry['reason']}" for entry in report["inexact"]}
+            for entry in report.get("inexact", ()):
+                self.doubts.add(f"{entry['op']}: {entry['reason']}")
             self._events[key] = listed["events"]
         return self._events[key]
 
     def list_step(self, batch, optimizer):
         """Forward and backward pass of weights without gradients, and the step of the
-        optimizer: the first, and a later one."""
-        first = self.list_events(batch, "train", grads="absent", optimizer=optimizer)
-        later = self.list_events(batch, "train", grads="present", optimizer=optimizer)
+        optimizer: the first, and a later one, whose state is there."""
+        events = self.list_events(batch, "train", grads="absent", optimizer=optimizer)
         name = f"{optimizer.split('(')[0]}.step()"
-        own = [event for event in first if event["op"] != name]
-        return (
-            own,
-            [event for event in first if event["op"] == name],
-            [event for event in later if event["op"] == name],
-        )
+        own = [event for event in events if event["op"] != name]
+        first = [event for event in events if event["op"] == name]
+        freed = {event["id"] for event in first if event["action"] == "free"}
+        return own, first, [event for event in first if event["id"] in freed]
 
 
 @dataclasses.dataclass

@@ -5,6 +5,7 @@ import time
 import torch
 from torch import nn
 
+from gpu_capture import BATCH
 from gpu_jobs import MIB, Process, Program, Rows, Trainer, WithLoss, list_tensors
 
 ACTIVATIONS = {
@@ -48,12 +49,12 @@ class MLPJob:
         width, classes = int(row["input"]), int(row["output"])
         is_binary = classes == 1
         criterion = nn.BCEWithLogitsLoss() if is_binary else nn.CrossEntropyLoss()
-        inputs = torch.empty(4, width, device="meta")
+        inputs = torch.empty(BATCH, width, device="meta")
         self.is_binary = is_binary
         labels = (
-            torch.empty(4, 1, device="meta")
+            torch.empty(BATCH, 1, device="meta")
             if is_binary
-            else torch.zeros(4, dtype=torch.int64, device="meta")
+            else torch.zeros(BATCH, dtype=torch.int64, device="meta")
         )
         specs = [f"float32[B,{width}]", "float32[B,1]" if is_binary else f"int64[B]{{0:{classes}}}"]
         self.program = Program(WithLoss(model, criterion), (inputs, labels), specs, device)

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 import gpu_libraries
-from gpu_capture import construct, declare_torchvision
+from gpu_capture import BATCH, construct, declare_torchvision
 from gpu_jobs import MIB, Process, Program, Rows, Trainer, list_tensors
 from koila._errors import KoilaError
 
@@ -39,8 +39,8 @@ class TimmProgram(Program):
 
         module = WithSmoothedLoss(model)
         inputs = (
-            torch.empty(2, *image, device="meta"),
-            torch.zeros(2, dtype=torch.int64, device="meta"),
+            torch.empty(BATCH, *image, device="meta"),
+            torch.zeros(BATCH, dtype=torch.int64, device="meta"),
         )
         shape = ",".join(map(str, image))
         super().__init__(

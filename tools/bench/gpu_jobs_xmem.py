@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 import gpu_libraries
-from gpu_capture import construct, declare_torchvision
+from gpu_capture import BATCH, construct, declare_torchvision
 from gpu_jobs import Process, Program, Rows, Trainer, Unpredicted, WithLoss, list_tensors
 
 #: Models of the time of these jobs. The libraries that it asks for by version come along.
@@ -102,13 +102,15 @@ def make_program(is_cnn, name, device):
     seconds = time.perf_counter() - start
     if is_cnn:
         side = CNNJob.SIDE
-        images = torch.empty(2, 3, side, side, device="meta")
-        labels = torch.empty(2, dtype=torch.int64, device="meta")
+        images = torch.empty(BATCH, 3, side, side, device="meta")
+        labels = torch.empty(BATCH, dtype=torch.int64, device="meta")
         specs = [f"float32[B,3,{side},{side}]", f"int64[B]{{0:{classes}}}"]
         module, inputs = WithLoss(model, nn.CrossEntropyLoss()), (images, labels)
     else:
         tokens = TransformerJob.TOKENS
-        inputs = tuple(torch.empty(2, tokens, dtype=torch.int64, device="meta") for _ in range(3))
+        inputs = tuple(
+            torch.empty(BATCH, tokens, dtype=torch.int64, device="meta") for _ in range(3)
+        )
         specs = [f"int64[B,{tokens}]{{0:{limit}}}" for limit in (classes, 2, classes)]
         module = CausalLM(model)
     return model, Program(module, inputs, specs, device), seconds
