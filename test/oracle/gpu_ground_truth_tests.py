@@ -7,6 +7,7 @@ import sys
 import pytest
 import torch
 from torch import nn
+from torch.nn import functional
 
 sys.path[:0] = [str(pathlib.Path(__file__).resolve().parents[2] / "tools" / "bench")]
 
@@ -57,6 +58,34 @@ def _list_operators(script):
         ]
         listed.append((node.kind(), [each for each in settings if type(each) is not bool], lists))
     return listed
+
+
+class Padded(nn.Module):
+    """As timm pads: to whole strides, from sizes that are tensors while PyTorch traces."""
+
+    def forward(self, images):
+        lacks = [-size % 4 for size in images.shape[-2:]]
+        batch = images.size(0)
+        return functional.pad(images, (0, lacks[1], 0, lacks[0])).view(batch * 3, -1)
+
+
+def test_sizes_are_numbers_but_for_the_batch():
+    script = gpu_capture.trace(Padded(), (torch.empty(gpu_capture.BATCH, 3, 5, 7, device="meta"),))
+    sizes = [node for node in script.inlined_graph.nodes() if node.kind() == "aten::size"]
+    assert {node.inputsAt(1).toIValue() for node in sizes} == {0}
+    for batch in (1, 6):
+        assert script(torch.empty(batch, 3, 5, 7)).shape == (batch * 3, 8 * 8)
+
+
+class Positions(nn.Module):
+    def forward(self, images):
+        return images + torch.arange(4, device=images.device)
+
+
+def test_the_device_of_a_capture_is_not_in_the_program():
+    script = gpu_capture.trace(Positions(), (torch.empty(gpu_capture.BATCH, 4, device="meta"),))
+    assert "meta" not in script.code
+    assert script(torch.zeros(2, 4)).tolist() == [[0, 1, 2, 3]] * 2
 
 
 def test_padding_by_name_is_refused():
@@ -149,6 +178,14 @@ def test_scores():
     lines = gpu_scores.describe(rows, {})
     assert "verdicts right 66.7 % of 6; wrong, or below 0.95 of the measured: 50.0 %" in lines
     assert lines[-1] == "6 rows, predicted 6, median error 5.00 %, p90 11.11 %, under 50.0 %"
+
+
+def test_a_job_that_ran_out_of_memory_by_its_allocator():
+    fits, ends = predict(1100, 990), predict(900, None)
+    fits.runs_out, ends.runs_out = False, True
+    gpu_scores.add_context([fits, ends], 0, is_pooled=False)
+    assert fits.is_right_verdict
+    assert ends.is_right_verdict
 
 
 def test_the_safe_figure_is_enough_for_the_rows_it_is_fitted_on():

@@ -31,7 +31,7 @@ import time
 import warnings
 
 import gpu_scores
-from gpu_jobs import MIB, Rows, Unpredicted
+from gpu_jobs import MIB, UNLIMITED, OutOfMemory, Rows, Unpredicted
 from gpu_jobs_mlp import MLPRows
 from gpu_jobs_timm import TimmRows
 from gpu_jobs_xmem import XMemRows
@@ -78,13 +78,23 @@ class Times:
         )
 
 
+def run(job, capacity):
+    """Bytes, and whether that is more than there is; None where there is no limit."""
+    if capacity == UNLIMITED:
+        return job.run(UNLIMITED), None
+    try:
+        return job.run(capacity), False
+    except OutOfMemory:
+        return job.run(UNLIMITED), True
+
+
 def predict(chosen, row, index, device, times):
     """Its prediction; of the row reason and seconds are written."""
     start = time.perf_counter()
-    job, own, reason = None, None, ""
+    job, own, runs_out, reason = None, None, None, ""
     try:
         job = chosen.make(row, device)
-        own = job.run()
+        own, runs_out = run(job, chosen.capacity(row))
         doubts = set().union(*(program.doubts for program in job.programs))
         reason = "; ".join(sorted(doubts))
     except (KoilaError, RuntimeError, Unpredicted) as error:
@@ -98,6 +108,7 @@ def predict(chosen, row, index, device, times):
         chosen.card(row),
         chosen.left_out(row, index),
         chosen.scores_bytes(row),
+        runs_out,
     )
 
 

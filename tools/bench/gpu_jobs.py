@@ -71,16 +71,21 @@ class Left:
     op: str
 
 
+class OutOfMemory(Exception):
+    """The simulated card has no room left, also without cached blocks."""
+
+
 class Process:
     """A process with a caching allocator; streams are numbers, 0 the default one."""
 
-    def __init__(self, settings="", goes_by_address=False):
-        self.allocator = CachingAllocator(settings, UNLIMITED, goes_by_address)
+    def __init__(self, settings="", goes_by_address=False, capacity=UNLIMITED):
+        self.allocator = CachingAllocator(settings, capacity, goes_by_address)
         self._shared = set()
 
     def allocate(self, size, stream=0):
         number = self.allocator.allocate(size, stream)
-        assert number is not None
+        if number is None:
+            raise OutOfMemory
         return number
 
     def free(self, numbers):
@@ -212,6 +217,12 @@ class Rows:
     def usable(row):
         """A job that takes more runs out of memory."""
         return A100_BYTES
+
+    @staticmethod
+    def capacity(row):
+        """What the allocator can have, where jobs came close to it: it gives cached blocks
+        back then and asks again."""
+        return UNLIMITED
 
     @staticmethod
     def left_out(row, index):

@@ -63,8 +63,8 @@ class MLPJob:
         self.label_bytes = 4 if is_binary else 8
         self.width = width
 
-    def run(self):
-        process = Process()
+    def run(self, capacity):
+        process = Process(capacity=capacity)
         for size in self.sizes:
             process.allocate(size)
         given = process.allocate(2 * self.width * 4)

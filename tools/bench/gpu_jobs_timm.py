@@ -133,8 +133,8 @@ class TimmJob:
         self.sizes, self.program, seconds = make_program(*arguments)
         self.construction_seconds = seconds if make_program.cache_info().misses > before else None
 
-    def run(self):
-        process = Process()
+    def run(self, capacity):
+        process = Process(capacity=capacity)
         for size in self.sizes:
             process.allocate(size)
         loader = PrefetchLoader(process, self.pixels, self.batch)

@@ -24,6 +24,8 @@ class Prediction:
     card: Any
     left_out: Any
     scores_bytes: bool
+    #: Whether the simulated job ran out of memory; None where it had no limit.
+    runs_out: bool | None = None
     #: What the card shows beside the allocator is added, and a factor makes it safe.
     shown: float | None = None
     safe: float | None = None
@@ -38,7 +40,8 @@ class Prediction:
 
     @property
     def is_right_verdict(self):
-        return (self.shown > self.usable) == (self.measured is None)
+        above = self.shown > self.usable if self.runs_out is None else self.runs_out
+        return above == (self.measured is None)
 
     @property
     def is_failure(self):
