@@ -17,6 +17,7 @@ from typing import Literal, TypeVar
 
 import torch
 
+from koila._device import empty_caches
 from koila._errors import KoilaError
 
 __all__ = [
@@ -141,9 +142,9 @@ def release_cached() -> None:
     """Collects what only cycles keep alive, and gives blocks that PyTorch's
     allocators of devices hold for later back to the driver."""
     gc.collect()
-    for module in (torch.cuda, torch.xpu):
-        if module.is_available() and module.is_initialized():
-            module.empty_cache()
+    empty_caches()
+    if torch.xpu.is_available() and torch.xpu.is_initialized():  # type: ignore[no-untyped-call]
+        torch.xpu.empty_cache()
     if torch.backends.mps.is_available():
         torch.mps.empty_cache()
 

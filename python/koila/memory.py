@@ -12,9 +12,10 @@ from typing import ClassVar, NamedTuple, TypeVar
 
 import torch
 
+from koila._device import BlockCounter, find_kind
 from koila._errors import KoilaError
 
-__all__ = ["CountedMemory", "budget_bytes", "free", "recent_budget_bytes"]
+__all__ = ["CountedMemory", "budget_bytes", "count_memory", "free", "recent_budget_bytes"]
 
 T = TypeVar("T")
 
@@ -22,28 +23,25 @@ T = TypeVar("T")
 # (DEFAULT_MMAP_THRESHOLD_MAX in malloc/malloc.c), where as large a gap may be too small
 # for the next one. Python and the compiler take less.
 _BESIDE = 32 << 20
+# On a GPU it is what cuBLAS keeps for good, at most 32 MiB for each of the two threads of a
+# step, and what tensors leave of their segments.
+_BESIDE_ON_DEVICE = 96 << 20
 
 
 def free(device: torch.device | str = "cpu") -> int:
     """Bytes that this process can still get on ``device`` now.
 
     On a GPU: what the driver has free, and what PyTorch's allocator holds in
-    its cache, or less where ``torch.cuda.set_per_process_memory_fraction``
-    leaves less. ``cuda:0`` is the first of CUDA_VISIBLE_DEVICES. On the host:
-    what Linux calls available, or less where a control group or a limit of the
-    process (``ulimit -v``, ``ulimit -d``) leaves less. Raises KoilaError where
-    nothing says how much there is.
+    its cache, but for gaps between tensors, or less where
+    ``torch.cuda.set_per_process_memory_fraction`` leaves less. ``cuda:0`` is the
+    first of CUDA_VISIBLE_DEVICES. On the host: what Linux calls available, or less
+    where a control group or a limit of the process (``ulimit -v``, ``ulimit -d``)
+    leaves less. Raises KoilaError where nothing says how much there is.
     """
     device = torch.device(device)
-    if device.type == "cuda":
-        if device.index is None:
-            # PyTorch knows the limit of a process by the device's number alone.
-            device = torch.device("cuda", torch.cuda.current_device())
-        available, total = torch.cuda.mem_get_info(device)
-        allocated = torch.cuda.memory_allocated(device)
-        cached = torch.cuda.memory_reserved(device) - allocated
-        allowed = int(torch.cuda.get_per_process_memory_fraction(device) * total)
-        return int(max(min(available + cached, allowed - allocated), 0))
+    kind = find_kind(device)
+    if kind is not None:
+        return kind.ask(device).available()
     if device.type != "cpu":
         raise KoilaError(f"koila cannot ask a device of type '{device.type}' for its free memory")
     from koila import _C
@@ -58,16 +56,17 @@ def budget_bytes(budget: int | str, device: torch.device | str = "cpu") -> int:
     """Bytes of a budget: a number, a size as ``"64MiB"``, or ``"auto"``.
 
     ``"auto"`` is what the environment variable KOILA_BUDGET says, else what is
-    free on ``device`` now; on the host a part of that, at least 32 MiB (but no more than
-    half), stays free for gaps between tensors. Raises KoilaError for what is none of these.
+    free on ``device`` now, but for a sixteenth, or 32 MiB on the host and 96 MiB on a GPU if
+    that is more (but no more than half): for gaps between tensors, and there for what cuBLAS
+    keeps. Raises KoilaError for what is none of these.
     """
     source = f"budget={budget!r}"
     if budget == "auto":
         value = os.environ.get("KOILA_BUDGET", "auto")
         if value == "auto":
             found = free(device)
-            on_host = torch.device(device).type == "cpu"
-            return found - min(max(found >> 4, _BESIDE), found >> 1) if on_host else found
+            least = _BESIDE if find_kind(torch.device(device)) is None else _BESIDE_ON_DEVICE
+            return found - min(max(found >> 4, least), found >> 1)
         budget, source = value, f"KOILA_BUDGET={value!r}"
     if isinstance(budget, str):
         from koila._compiler import parse_size
@@ -125,6 +124,15 @@ class CountedMemory:
         """The most at once since the start of the block, and until its end."""
         peak = max(self._peak, self._figures()[1]) if self in self._open else self._peak
         return int(peak - self._before)
+
+
+Counter = CountedMemory | BlockCounter
+
+
+def count_memory(device: torch.device) -> Counter:
+    """What counts the bytes that a ``with`` block takes of a device."""
+    kind = find_kind(device)
+    return CountedMemory() if kind is None else BlockCounter(kind, device)
 
 
 _recent: dict[tuple[int | str, torch.device, str | None], tuple[float, int]] = {}

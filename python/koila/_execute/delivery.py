@@ -29,6 +29,7 @@ class Room:
 
     plan: Plan
     frames: Frames
+    device: torch.device
     taken: int
     budget: int
     announced: Announced
@@ -36,7 +37,7 @@ class Room:
 
     @staticmethod
     def of(run: Run, taken: int, *, is_whole: bool) -> Room:
-        return Room(run.plan, run.frames, taken, run.budget, run.announced, is_whole)
+        return Room(run.plan, run.frames, run.device, taken, run.budget, run.announced, is_whole)
 
     @staticmethod
     def beside(run: Run) -> Room:
@@ -48,7 +49,7 @@ class Room:
         ``given``."""
         plan = self.plan
         if self.is_whole not in plan.before_weights:
-            with memory.CountedMemory() as counted:
+            with memory.count_memory(self.device) as counted:
                 found = differentiate()
             plan.before_weights[self.is_whole] = counted.get_peak()
         else:

@@ -144,7 +144,7 @@ def _run_whole(run: Run, is_alone: bool = False) -> None:
     if is_alone:
         spoil()  # it is a part of what is done
     rewind = begin(run, program, reads)
-    with memory.CountedMemory() if begins else contextlib.nullcontext() as counted:
+    with memory.count_memory(run.device) if begins else contextlib.nullcontext() as counted:
         run_for_good(program, rewind)
         live = 0 if counted is None else counted.get_live()
     for graph in {graph for root in roots for graph in root.graphs}:

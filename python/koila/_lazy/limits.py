@@ -21,6 +21,7 @@ class Limit(NamedTuple):
 
     budget: int
     known: Announced
+    device: torch.device
 
     def announce(self, text: str, frames: Frames) -> None:
         announce(text, location_of(frames), self.known)
@@ -34,4 +35,4 @@ def find_limit(values: list[Value]) -> Limit | None:
 
 def limit_of(budgets: frozenset[int | str], device: torch.device) -> Limit:
     least = min(memory.budget_bytes(budget, device) for budget in budgets)
-    return Limit(least, _announced.setdefault(budgets, set()))
+    return Limit(least, _announced.setdefault(budgets, set()), device)

@@ -44,7 +44,7 @@ class _Latest(threading.local):
     origin: weakref.ref[Origin] | None = None
     given: tuple[weakref.ref[Tensor], ...] = ()
     # The module that runs on samples which nobody has named, and what it takes.
-    running: tuple[nn.Module, memory.CountedMemory, Origin] | None = None
+    running: tuple[nn.Module, memory.Counter, Origin] | None = None
 
 
 _latest = _Latest()
@@ -82,12 +82,13 @@ def _take_samples(module: nn.Module, inputs: tuple[Any, ...]) -> tuple[Any, ...]
     if next(module.parameters(), None) is None:
         return None
     if not torch.is_grad_enabled():
-        _latest.running = module, memory.CountedMemory().__enter__(), origin
+        counted = memory.count_memory(inputs[0].device)
+        _latest.running = module, counted.__enter__(), origin
         return None
     return tuple(_record(item, origin) if _is_samples(item, origin) else item for item in inputs)
 
 
-def _stop_counting() -> tuple[memory.CountedMemory, Origin]:
+def _stop_counting() -> tuple[memory.Counter, Origin]:
     assert _latest.running is not None
     _, counted, origin = _latest.running
     _latest.running = None

@@ -31,7 +31,7 @@ def check_call(function: Any, args: Any, kwargs: Any) -> Callable[..., Any]:
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
-        with memory.CountedMemory() as counted:
+        with memory.count_memory(limit.device) as counted:
             result = function(*args, **kwargs)
         need = given + counted.get_peak()
         if need > limit.budget:
