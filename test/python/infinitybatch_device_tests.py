@@ -7,11 +7,8 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-import stand_in_device
 from koila.compat import infinitybatch
 from stand_in_device import DEVICE, memory
-
-library = stand_in_device.install()
 
 
 class Digits(nn.Module):
@@ -31,12 +28,6 @@ def make_batch(count):
     return torch.randn(count, 1, 28, 28), torch.randint(10, (count,))
 
 
-@pytest.fixture(autouse=True)
-def uncapped():
-    yield
-    memory.capacity = 0
-
-
 def build(batches, with_dropout):
     model = Digits(with_dropout)
     ib = infinitybatch.InfinityBatch(
@@ -48,22 +39,13 @@ def build(batches, with_dropout):
     return ib
 
 
-def measure(function, room=None):
-    """The most bytes beyond those that are there."""
-    resident = memory.peak = memory.live
-    memory.capacity = 0 if room is None else resident + room
-    function()
-    memory.capacity = 0
-    return memory.peak - resident
-
-
 def test_the_device_is_one():
     with pytest.raises(RuntimeError, match="same device"):
         torch.ones(2, device=DEVICE) + torch.ones(2)
     assert torch.ones(2).to(DEVICE).device == DEVICE
     with pytest.raises(torch.OutOfMemoryError):
-        measure(lambda: torch.ones(100).to(DEVICE), 399)
-    measure(lambda: torch.ones(100).to(DEVICE), 400)
+        memory.measure(lambda: torch.ones(129).to(DEVICE), 1023)
+    assert memory.measure(lambda: torch.ones(129).to(DEVICE), 1024) == 1024
 
 
 def test_a_fifth_of_the_memory():
@@ -73,7 +55,7 @@ def test_a_fifth_of_the_memory():
     def step():
         F.nll_loss(plain.model(images.to(DEVICE)).cpu(), labels).backward()
 
-    untiled = measure(step)
+    untiled = memory.measure(step)
     ib = build([(images, labels)], False)
 
     def pieces():
@@ -81,7 +63,7 @@ def test_a_fifth_of_the_memory():
         assert loss.device.type == "cpu"
         loss.backward()
 
-    tiled = measure(pieces, untiled // 5)
+    tiled = memory.measure(pieces, untiled // 5)
     assert tiled <= untiled // 5 and 1 <= ib.tile < 64
     for one, other in zip(ib.model.parameters(), plain.model.parameters(), strict=True):
         torch.testing.assert_close(one.grad.cpu(), other.grad.cpu())
@@ -101,27 +83,27 @@ def test_a_batch_that_the_device_cannot_hold():
         optimizer.step()
         right.append(loss.item())
     with pytest.raises(torch.OutOfMemoryError):
-        measure(lambda: batches[0][0].to(DEVICE), room)
+        memory.measure(lambda: batches[0][0].to(DEVICE), room)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        measure(lambda: ib(3), room)
+        memory.measure(lambda: ib(3), room)
     assert [value for epoch in ib.losses for value, _ in epoch] == pytest.approx(right, rel=1e-4)
     for one, other in zip(ib.model.parameters(), wanted.parameters(), strict=True):
         torch.testing.assert_close(one.cpu(), other)
     assert ib.outputs[-1][-1].device.type == "cpu"
     # And without a graph.
     found = {}
-    measure(lambda: found.update(ib.eval()), room)
+    memory.measure(lambda: found.update(ib.eval()), room)
     assert found["loss"] == pytest.approx(F.nll_loss(wanted(batches[0][0]), batches[0][1]).item())
 
 
 def test_dropout_is_the_same_in_both_passes():
     images, labels = make_batch(24)
     ib, right = build([], True), Digits()
-    room = images.nbytes
+    room = 2 * images.nbytes
     torch.manual_seed(2)
     loss = {}
-    measure(
+    memory.measure(
         lambda: loss.update(it=F.nll_loss(ib.batch_(images), labels)) or loss["it"].backward(),
         room,
     )

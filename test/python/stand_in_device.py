@@ -1,139 +1,101 @@
-"""A device besides the CPU, for machines that have none: PyTorch's PrivateUse1.
+"""A device for machines that have none: `standin`, whose memory is the host's and ends at a
+cap (test/StandIn/StandInDevice.cpp). Registered when this is imported."""
 
-Its memory is the host's, counted: `capacity` bytes of tensors, beyond which
-allocations raise as those of a GPU do. Only what operators return is counted, not
-what they need inside.
-"""
-
-import weakref
-from typing import Any
+import ctypes
+import gc
+import pathlib
+import types
+from typing import Any, NamedTuple
 
 import torch
-from torch.utils import _pytree as pytree
-from torch.utils.backend_registration import _setup_privateuseone_for_python_backend
 
-DEVICE = torch.device("privateuseone", 0)
+import koila
+from koila import _device
+
+_NO_CAP = 1 << 40
+
+
+class Figures(NamedTuple):
+    """Bytes; refusals are a number."""
+
+    cap: int
+    live: int
+    peak: int
+    reserved: int
+    refusals: int
+    taken_down: int  # copied to the CPU by programs, not inside of operators
 
 
 class Memory:
-    """Bytes of the device's tensors."""
+    """Of the device."""
 
     def __init__(self):
-        self.capacity = self.peak = 0
-        self.refused = False
-        self._uses: dict[int, list[int]] = {}
+        path = pathlib.Path(koila.__file__).parents[2] / "lib" / "libkoila-stand-in.so"
+        self._library = ctypes.CDLL(str(path))
+        self._library.koilaStandInCap.argtypes = [ctypes.c_int64]
+        self._start = 0
+        self.end()
 
-    @property
-    def live(self):
-        return sum(size for _, size in self._uses.values())
+    def read(self):
+        figures = (ctypes.c_int64 * len(Figures._fields))()
+        self._library.koilaStandInRead(figures)
+        return Figures(*figures)
 
-    def hold(self, owner, inner):
-        storage = inner.untyped_storage()
-        place = storage.data_ptr()
-        if place and place not in self._uses:
-            needed = self.live + storage.nbytes()
-            if self.capacity and needed > self.capacity:
-                # An error of Python ends the process in a backward pass of this device.
-                if torch._C._current_graph_task_id() == -1:
-                    raise torch.OutOfMemoryError("CUDA out of memory.")
-                self.refused = True
-            if not self.refused:
-                self.peak = max(self.peak, needed)
-            self._uses[place] = [0, storage.nbytes()]
-        if place:
-            self._uses[place][0] += 1
-            weakref.finalize(owner, self._release, place)
+    def empty_cache(self):
+        self._library.koilaStandInEmptyCache()
 
-    def _release(self, place):
-        entry = self._uses[place]
-        entry[0] -= 1
-        if not entry[0]:
-            del self._uses[place]
+    def begin(self, room=None):
+        """At most so many bytes more than now; the peak starts anew."""
+        gc.collect()
+        self.empty_cache()
+        self._start = self.read().live
+        self._library.koilaStandInCap(_NO_CAP if room is None else self._start + room)
+
+    def end(self):
+        """The most bytes since the beginning; from now on there is no cap."""
+        peak = self.read().peak - self._start
+        self._library.koilaStandInCap(_NO_CAP)
+        return peak
+
+    def measure(self, function, room=None):
+        """The most bytes beyond those that are there, which are at most ``room``."""
+        self.begin(room)
+        try:
+            function()
+        finally:
+            peak = self.end()
+        return peak
 
 
 memory = Memory()
 
 
-class StandIn(torch.Tensor):
-    """A tensor of the device; `inner` has its values."""
+def _make_module():
+    """What PyTorch and koila ask of a device, by the names of ``torch.cuda``."""
+    module: Any = types.ModuleType("torch.standin")
 
-    inner: torch.Tensor
+    def mem_get_info(device=None):
+        figures = memory.read()
+        return figures.cap - figures.reserved, figures.cap
 
-    @staticmethod
-    def __new__(cls, inner):
-        made: Any = torch.Tensor._make_wrapper_subclass(
-            cls,
-            inner.shape,
-            strides=inner.stride(),
-            storage_offset=inner.storage_offset(),
-            dtype=inner.dtype,
-            device=DEVICE,
-        )
-        made.inner = inner
-        memory.hold(made, inner)
-        return made
-
-    def __init__(self, inner):
-        pass
-
-    @classmethod
-    def __torch_dispatch__(cls, func, types, args=(), kwargs=None):  # type: ignore[override]
-        kwargs = dict(kwargs or {})
-        target = kwargs.get("device")
-        if target is not None and torch.device(target).type == DEVICE.type:
-            kwargs["device"] = torch.device("cpu")
-        comes_down = target is not None and torch.device(target).type != DEVICE.type
-        known: dict[int, Any] = {}
-
-        def plain(item):
-            if isinstance(item, StandIn):
-                known[id(item.inner)] = item
-                return item.inner
-            if isinstance(item, torch.Tensor) and item.dim() and func is not _COPY:
-                raise RuntimeError("Expected all tensors to be on the same device")
-            return item
-
-        args, kwargs = pytree.tree_map(plain, (args, kwargs))
-        result = func(*args, **kwargs)
-
-        def wrap(item):
-            if not isinstance(item, torch.Tensor) or comes_down:
-                return item
-            return known.get(id(item)) if id(item) in known else StandIn(item)
-
-        return pytree.tree_map(wrap, result)
+    module.mem_get_info = mem_get_info
+    module.memory_stats = lambda device=None: {}
+    module.memory_allocated = lambda device=None: memory.read().live
+    module.max_memory_allocated = lambda device=None: memory.read().peak
+    module.memory_reserved = lambda device=None: memory.read().reserved
+    module.empty_cache = memory.empty_cache
+    module.is_available = module.is_initialized = lambda: True
+    module.current_device = lambda: 0
+    module.device_count = lambda: 1
+    # It draws from the host's generator.
+    module._is_in_bad_fork = lambda: False
+    module.manual_seed_all = lambda seed: None
+    module.get_amp_supported_dtype = lambda: [torch.bfloat16]
+    return module
 
 
-_COPY = torch.ops.aten.copy_.default
-
-
-def _raises_later(differentiate):
-    """A backward pass that ran out of memory says so when it is over."""
-
-    def call(*args, **kwargs):
-        result = differentiate(*args, **kwargs)
-        if memory.refused and torch._C._current_graph_task_id() == -1:
-            memory.refused = False
-            raise torch.OutOfMemoryError("CUDA out of memory.")
-        return result
-
-    return call
-
-
-def install():
-    """Registers the device, once in a process."""
-    _setup_privateuseone_for_python_backend("standin")
-
-    torch.autograd.grad = _raises_later(torch.autograd.grad)
-    torch.autograd.backward = _raises_later(torch.autograd.backward)
-
-    def empty(size, *, dtype=None, layout=None, device=None, pin_memory=None, memory_format=None):
-        return StandIn(torch.empty(size, dtype=dtype))
-
-    def empty_strided(size, stride, *, dtype=None, layout=None, device=None, pin_memory=None):
-        return StandIn(torch.empty_strided(size, stride, dtype=dtype))
-
-    library = torch.library.Library("aten", "IMPL")
-    library.impl("empty.memory_format", empty, "PrivateUse1")
-    library.impl("empty_strided", empty_strided, "PrivateUse1")
-    return library
+torch.utils.rename_privateuse1_backend("standin")
+torch._register_device_module("standin", _make_module())
+torch.utils.generate_methods_for_privateuse1_backend(for_storage=True)
+_device.register(_device.Kind("standin", lambda device: "cuda"))
+DEVICE = torch.device("standin", 0)

@@ -23,6 +23,7 @@ from torch.utils import _pytree as pytree
 from koila import memory
 from koila._capture.structure import map_tensors
 from koila._compile import max_batch
+from koila._device import find_target
 from koila._errors import KoilaError
 from koila._execute.undo import RandomState, kept
 from koila.compat.infinitybatch.errors import InfinityBatchError
@@ -118,7 +119,7 @@ class Tiler:
         return modes, tuple((x.shape[1:], x.dtype) for x in list_tensors(inputs))
 
     def _predict(self, inputs: Any, count: int, with_graph: bool) -> int:
-        """By koila's figures for the host, where it can analyse the model; tiles that
+        """By koila's figures for the device, where it can analyse the model; tiles that
         do not fit after all shrink."""
         arguments = inputs if isinstance(inputs, tuple) else (inputs,)
         try:
@@ -132,6 +133,7 @@ class Tiler:
                     *_take(arguments, slice(0, min(count, _PROBE)), torch.device("cpu")),
                     budget=max(budget, 0),
                     mode="forward-with-grad" if with_graph else "inference",
+                    device=find_target(self.device),
                 )
         except Exception:  # it cannot be copied or analysed: the whole batch is tried
             return count
