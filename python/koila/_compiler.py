@@ -19,6 +19,7 @@ import torch
 from torch.nn import functional
 
 from koila._costs import find_table
+from koila._device import find_target
 from koila._errors import (
     BudgetError,
     CompileError,
@@ -45,6 +46,7 @@ __all__ = [
     "count_rule_changes",
     "describe_values",
     "is_count",
+    "list_cards",
     "list_events",
     "load_extension",
     "make_guards",
@@ -53,6 +55,10 @@ __all__ = [
     "save_script",
     "set_custom_operators",
 ]
+
+
+#: Where the tensors of a program are; or, by its name, the target whose kernels run.
+Device = torch.device | str
 
 
 @dataclass(frozen=True)
@@ -103,6 +109,7 @@ def compile_script(
     recompute: str = "auto",
     guard: str = "warn",
     threads: int | None = None,
+    device: Device = "cpu",
     method: str = "forward",
     name: str | None = None,
 ) -> Compiled:
@@ -113,14 +120,25 @@ def compile_script(
     Give either ``tile``, a power of two, or ``budget``, bytes or a size as
     ``"64MiB"``. With ``mode="train"`` ``loss`` is a loss by its name in
     ``torch.nn.functional``, or empty or None if the method returns the loss.
-    The other options are those of ``--koila-compile``. ``name`` is what errors
-    call the module.
+    ``device`` is where its tensors are, or the name of a target. The other options
+    are those of ``--koila-compile``. ``name`` is what errors call the module.
 
     Raises BudgetError where no tile fits, and CompileError where the program
     cannot be rewritten; both name the place.
     """
     options = CompileOptions(
-        mode, loss, budget, tile, grads, optimizer, random, batchnorm, recompute, guard, threads
+        mode,
+        loss,
+        budget,
+        tile,
+        grads,
+        optimizer,
+        random,
+        batchnorm,
+        recompute,
+        guard,
+        threads,
+        device,
     )
     result, report, remarks = _compile(script, inputs, batch, options, method, name, None)
     wrap = torch.jit._recursive.wrap_cpp_module
@@ -143,6 +161,7 @@ class CompileOptions:
     recompute: str = "auto"
     guard: str = "warn"
     threads: int | None = None
+    device: Device = "cpu"
 
     def __post_init__(self) -> None:
         _check_analysis(self.mode, self.loss, self.grads, self.optimizer, self.threads)
@@ -224,7 +243,12 @@ def _compile(
 ) -> tuple[_C.Result, dict[str, Any], tuple[Remark, ...]]:
     values = {
         **_analysis_options(
-            options.mode, options.loss, options.grads, options.optimizer, options.threads
+            options.mode,
+            options.loss,
+            options.grads,
+            options.optimizer,
+            options.threads,
+            options.device,
         ),
         "budget": options.budget,
         "tile": options.tile,
@@ -233,7 +257,8 @@ def _compile(
         "recompute": options.recompute,
         "guard": options.guard,
     }
-    if options.mode == "train" and options.recompute == "auto":
+    if options.mode == "train" and options.recompute == "auto" and "device" not in values:
+        # Times are those of this machine's processor.
         values["costs"] = find_table(options.threads or torch.get_num_threads())
     result, remarks = _run(
         script,
@@ -245,6 +270,7 @@ def _compile(
         name=name,
         emit=True,
         output=output,
+        device=options.device,
     )
     report: dict[str, Any] = json.loads(result["report"])
     return result, report, remarks
@@ -261,6 +287,7 @@ def analyze_script(
     grads: str = "present",
     optimizer: str | None = None,
     threads: int | None = None,
+    device: Device = "cpu",
     floor: bool = True,
     batches: int = 64,
     frames: bool = False,
@@ -275,7 +302,7 @@ def analyze_script(
     peak does not. ``floor``, ``batches`` and ``frames`` are as in docs/user/Reports.md.
     """
     options = {
-        **_analysis_options(mode, loss, grads, optimizer, threads),
+        **_analysis_options(mode, loss, grads, optimizer, threads, device),
         "format": "attribute",
         "budget": budget,
         "floor": floor,
@@ -292,6 +319,7 @@ def analyze_script(
         name=name,
         emit=False,
         output=None,
+        device=device,
     )
     report: dict[str, Any] = json.loads(result["report"])
     return report
@@ -307,13 +335,13 @@ def list_events(
     grads: str = "present",
     optimizer: str | None = None,
     threads: int | None = None,
-    device: str = "cpu",
+    device: Device = "cpu",
     report: bool = True,
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """The report on ``forward`` of a module, empty without ``report``, and its events, both
     as in docs/user/Reports.md. With ``mode="train"`` and no ``loss`` the method returns the
     loss. CompileError for a ``device`` of which there are no kernel models."""
-    options = {**_analysis_options(mode, loss, grads, optimizer, threads), "device": device}
+    options = _analysis_options(mode, loss, grads, optimizer, threads, device)
     figures = {**options, "format": "attribute", "floor": False, "batches": 0}
     with temporary_folder() as folder:
         path = os.path.join(folder, "events.json")
@@ -331,6 +359,7 @@ def list_events(
             name=None,
             emit=False,
             output=None,
+            device=device,
         )
         found: dict[str, Any] = json.loads(result["report"]) if report else {}
         with open(path, encoding="utf-8") as file:
@@ -452,6 +481,14 @@ def has_accumulation_hooks(tensor: torch.Tensor) -> bool:
     return _C.has_accumulation_hooks(tensor)
 
 
+def list_cards() -> dict[str, tuple[int, int, int]]:
+    """Of each card that koila has a profile of, by the name of its target, its compute
+    capability and how many multiprocessors it has."""
+    from koila import _C
+
+    return _C.list_cards()
+
+
 def check_output(path: str) -> None:
     """ValueError for a name that no TorchScript file is written to."""
     from koila import _C
@@ -472,17 +509,22 @@ def _analysis_options(
     grads: str,
     optimizer: str | None,
     threads: int | None,
+    device: Device = "cpu",
 ) -> dict[str, object]:
     # What torch will use, whatever the environment said at its start.
     used = torch.get_num_threads() if threads is None else threads
     _check_analysis(mode, loss, grads, optimizer, threads)
-    return {
+    options: dict[str, object] = {
         "mode": mode,
         "loss": loss or None,
         "grads": grads,
         "optimizer": optimizer,
         "threads": used,
     }
+    target = find_target(device)
+    if target != "cpu":
+        options["device"] = target
+    return options
 
 
 def _step_loss(mode: str, loss: str | None) -> str | None:
@@ -517,6 +559,7 @@ def _run(
     name: str | None,
     emit: bool,
     output: str | None,
+    device: Device = "cpu",
 ) -> tuple[_C.Result, tuple[Remark, ...]]:
     from koila import _C
 
@@ -533,6 +576,7 @@ def _run(
         batch=[f"{symbol}={value}" for symbol, value in batch.items()],
         batch_symbol="",
         pipeline=pipeline,
+        device=str(device) if isinstance(device, torch.device) else "cpu",
     )
     # A rule may itself ask for an analysis.
     outer, _raised.errors = _raised.errors, []

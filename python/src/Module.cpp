@@ -6,6 +6,7 @@
 #include "Guards.h"
 #include "MemoryCounter.h"
 #include "koila/Device/HostMemory.h"
+#include "koila/KernelModels/DeviceProfile.h"
 #include "koila/Support/ByteSize.h"
 #include "koila/Support/OutputFile.h"
 #include "koila/Target/TorchScript/InProcess.h"
@@ -27,7 +28,7 @@ static InProcessOptions makeOptions(std::string name, std::string method,
                                     std::vector<std::string> inputs,
                                     std::vector<std::string> batch,
                                     std::string batchSymbol,
-                                    std::string pipeline) {
+                                    std::string pipeline, std::string device) {
   InProcessOptions options;
   options.name = std::move(name);
   options.method = std::move(method);
@@ -36,6 +37,7 @@ static InProcessOptions makeOptions(std::string name, std::string method,
   options.batch = std::move(batch);
   options.batchSymbol = std::move(batchSymbol);
   options.pipeline = std::move(pipeline);
+  options.device = std::move(device);
   return options;
 }
 
@@ -104,7 +106,8 @@ PYBIND11_MODULE(_C, m) {
   py::class_<InProcessOptions>(m, "Options")
       .def(py::init(&makeOptions), py::kw_only(), py::arg("name"),
            py::arg("method"), py::arg("loss"), py::arg("inputs"),
-           py::arg("batch"), py::arg("batch_symbol"), py::arg("pipeline"));
+           py::arg("batch"), py::arg("batch_symbol"), py::arg("pipeline"),
+           py::arg("device"));
   bindCustomOperators(m);
   bindAllocator(m);
   m.def("run_on_module", &runOnModule, py::arg("script"), py::arg("options"),
@@ -182,6 +185,16 @@ PYBIND11_MODULE(_C, m) {
     if (!free)
       throw std::runtime_error(llvm::toString(free.takeError()));
     return std::make_pair(free->bytes, free->source);
+  });
+  m.def("list_cards", []() {
+    std::map<std::string, std::tuple<int64_t, int64_t, int64_t>> cards;
+    for (const DeviceProfile &profile : DeviceProfile::getShipped()) {
+      const DeviceProperties &said = profile.getProperties();
+      cards[profile.getDevice().str()] = {said.major.value_or(0),
+                                          said.minor.value_or(0),
+                                          said.multiprocessors.value_or(0)};
+    }
+    return cards;
   });
   m.def(
       "has_accumulation_hooks",

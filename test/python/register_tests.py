@@ -101,6 +101,13 @@ def test_predicted_to_the_byte(samples):
     check_predicted(Model(), torch.randn(samples, 64), torch.randint(10, (samples,)))
 
 
+def test_rules_are_no_rules_of_a_gpu():
+    register_gelu()
+    report = koila.analyze(Model(), torch.randn(8, 64), device="cuda")
+    assert not report.exact
+    assert any("scaled_gelu' hold on the CPU" in reason for reason in reasons(report))
+
+
 def test_tiled():
     check_tiled(Model(), torch.randn(64, 64), torch.randint(10, (64,)))
 

@@ -208,6 +208,10 @@ void PeakMemoryAnalysis::Impl::addDoubts(Operation &op,
     return;
   for (const Doubt &doubt : rule.getDoubts().getAll())
     addOnce(run.doubts[&op], doubt);
+  // A program registers its rules for the CPU.
+  if (auto custom = dyn_cast<CustomOp>(op); custom && device != "cpu")
+    markInexact(op, "the rules of '" + custom.getCallee() + "' hold on the CPU",
+                run);
 }
 
 void PeakMemoryAnalysis::Impl::checkStorage(Operation &op, Run &run) const {

@@ -136,6 +136,15 @@ PeakMemoryAnalysis::Impl::collectSizes(const DimAnalysis &dims) const {
   return sizes;
 }
 
+/// What PyTorch calls devices of that type, whose cards have libraries of their
+/// own.
+static StringRef getDeviceType(const KernelLibrary *library) {
+  StringRef type = "cpu";
+  for (; library && library->getBase(); library = library->getBase())
+    type = library->getName();
+  return type;
+}
+
 /// One name for the same numbers, in whatever order they came.
 static std::string spell(const SymbolMap &symbols) {
   SmallVector<std::string> names;
@@ -524,7 +533,7 @@ PeakMemoryAnalysis::Impl *PeakMemoryAnalysis::Traced::selectWay(
     std::vector<ExecutionTrace> traces;
     if (dims.isValid())
       traces = traceWays(cast<FunctionOpInterface>(general.function), dims,
-                         {general.records()});
+                         {general.records(), getDeviceType(general.models)});
     for (ExecutionTrace &found : traces) {
       tracedOperations += found.operations;
       auto way = std::make_unique<Traced>();
@@ -605,8 +614,9 @@ PeakMemoryAnalysis::trace(const SymbolMap &fixed) const {
     own.emplace(impl->function, fixed);
   const DimAnalysis &dims = own ? *own : impl->dims;
   if (dims.isValid())
-    made->trace = traceExecution(cast<FunctionOpInterface>(impl->function),
-                                 dims, {impl->records()});
+    made->trace =
+        traceExecution(cast<FunctionOpInterface>(impl->function), dims,
+                       {impl->records(), getDeviceType(impl->models)});
   if (made->trace) {
     tracedOperations += made->trace->operations;
     made->analyse(*impl, fixed);

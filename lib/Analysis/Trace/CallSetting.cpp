@@ -37,9 +37,12 @@ bool koila::delimitsNoGrad(Operation *op) {
 Attribute koila::getSettingAnswer(Operation *op, const CallSetting &setting,
                                   function_ref<ValueInfo(Value)> lookup) {
   Builder builder(op->getContext());
+  // Which one it is of several, nobody has said.
   if (isa<DeviceOp>(op))
-    return builder.getDictionaryAttr(
-        builder.getNamedAttr("device", builder.getStringAttr("cpu")));
+    return setting.device == "cpu"
+               ? builder.getDictionaryAttr(builder.getNamedAttr(
+                     "device", builder.getStringAttr("cpu")))
+               : Attribute();
   auto opaque = dyn_cast<TorchOpaqueOp>(op);
   if (!opaque || op->getNumResults() != 1)
     return {};
@@ -62,10 +65,11 @@ Attribute koila::getSettingAnswer(Operation *op, const CallSetting &setting,
     return {};
   return llvm::StringSwitch<Attribute>(opaque.getCallee())
       .Cases({"prim::is_nested", "prim::is_sparse", "prim::is_sparse_csr",
-              "prim::is_quantized", "prim::is_mkldnn", "prim::is_cuda",
-              "prim::is_xpu", "prim::is_mps", "prim::is_vulkan", "prim::is_ipu",
-              "prim::is_meta"},
+              "prim::is_quantized", "prim::is_mkldnn"},
              builder.getBoolAttr(false))
-      .Case("prim::is_cpu", builder.getBoolAttr(true))
+      .Cases({"prim::is_cpu", "prim::is_cuda", "prim::is_xpu", "prim::is_mps",
+              "prim::is_vulkan", "prim::is_ipu", "prim::is_meta"},
+             builder.getBoolAttr(
+                 opaque.getCallee().ends_with(("is_" + setting.device).str())))
       .Default({});
 }

@@ -9,11 +9,12 @@
 
 namespace koila {
 
-/// What the call that is analysed is like: figures are those of a CPU, without
-/// autocast.
+/// What the call that is analysed is like: figures are those without autocast.
 struct CallSetting {
   /// None once nobody knows.
   std::optional<bool> recordsGradients = false;
+  /// The type of the device that all tensors are on.
+  llvm::StringRef device = "cpu";
 };
 
 /// Whether `op` turns recording on or off.

@@ -48,6 +48,9 @@ struct InProcessOptions {
   std::string batchSymbol;
   /// The passes, as text: `koila-compile{tile=16}`.
   std::string pipeline;
+  /// Where the tensors of the module are, which it may name, as traces do:
+  /// `cuda:0`. What is made of it is for that device alone.
+  std::string device = "cpu";
 };
 
 struct InProcessResult {

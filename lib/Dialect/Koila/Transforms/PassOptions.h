@@ -63,15 +63,6 @@ inline const KernelLibrary *getCUDALibrary(mlir::Operation *op,
   return nullptr;
 }
 
-/// Fails with an error where the device is a GPU: what it has is counted in
-/// blocks and segments, by which no tile is chosen yet.
-inline llvm::LogicalResult checkTiledDevice(mlir::Operation *op,
-                                            llvm::StringRef device) {
-  return getCUDALibrary(op, device)
-             ? checkChoice(op, "device", device, {"cpu"}, {device})
-             : mlir::success();
-}
-
 /// `modes` are those of `pass` that it supports, `later` those that it does not
 /// yet.
 template <typename PassT>
@@ -176,7 +167,6 @@ llvm::FailureOr<TilingOptions> getTilingOptions(PassT &pass,
   if (failed(analysis) ||
       failed(
           checkChoice(op, "allocator", pass.allocator, {"exact"}, {"cuda"})) ||
-      failed(checkTiledDevice(op, pass.device)) ||
       failed(checkChoice(op, "guard", pass.guard, {"warn", "raise"}, {})) ||
       failed(checkChoice(op, "grad", pass.grad, {"guard"}, {"off"})) ||
       failed(checkChoice(op, "random", pass.random,

@@ -5,6 +5,7 @@
 #include "../Export/Reproducible.h"
 #include "../Import/Import.h"
 #include "../Import/MetaKernels.h"
+#include "../Import/ProgramDevice.h"
 #include "CompilationUnit.h"
 #include "CustomOperators.h"
 #include "DiagnosticJSON.h"
@@ -223,6 +224,8 @@ koila::torchscript::runInProcess(const tj::Module &module,
   return runGuarded([&](Session &session, InProcessResult &result) {
     Archive origin;
     origin.path = options.name;
+    session.context.getLoadedDialect<KoilaDialect>()
+        ->addInterface<ProgramDevice>(c10::Device(options.device));
     getMethod(module, options.method, origin.path);
     GuardedMethods methods(options.method);
     if (module.find_method(methods.guarded) &&

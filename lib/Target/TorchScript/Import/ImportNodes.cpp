@@ -17,6 +17,7 @@
 #include "Import.h"
 #include "Lifetimes.h"
 #include "ListViews.h"
+#include "ProgramDevice.h"
 #include "koila/Analysis/PeakMemory.h"
 #include "koila/Analysis/Storage.h"
 #include "koila/Dialect/Koila/IR/FactoryOps.h"
@@ -692,10 +693,18 @@ bool FunctionImporter::importIdentity(Node *node) {
   return true;
 }
 
+/// Whether a program may name the device: tensors are on the CPU in a file.
+static bool mayName(c10::Device device, MLIRContext *context) {
+  auto *dialect = context->getLoadedDialect<KoilaDialect>();
+  const auto *own = dialect->getRegisteredInterface<ProgramDevice>();
+  return device.is_cpu() || (own && device == own->device);
+}
+
 void FunctionImporter::importNode(Node *node) {
   if (node->kind() == prim::Constant) {
     std::optional<c10::IValue> literal = tj::toIValue(node->output());
-    if (literal && literal->isDevice() && !literal->toDevice().is_cpu())
+    if (literal && literal->isDevice() &&
+        !mayName(literal->toDevice(), context))
       refuse(location, Twine("the program names device '") +
                            literal->toDevice().str() +
                            "' literally, as tracing does; trace the model on "
