@@ -649,24 +649,6 @@ class Training(Steps):
         layer = nn.TransformerEncoderLayer(4, 2, 8, dropout=0.0, batch_first=True).double()
         self.check(layer, lambda m, x, t: (m(x).sin().sum((1, 2)) * t).mean(), make_batch(32), 0.7)
 
-    def test_other_devices(self):
-        """Figures are the CPU's; what is far from the limit is not doubted."""
-        model, values = make_mlp(), make_batch(64)
-        compute = lambda m, x, t: F.cross_entropy(m(x), t)
-        wanted, peak = run_plain(model, compute, values), whole_peak(model, compute, values)
-
-        class Run(planner.Run):
-            device = property(lambda self: torch.device("cuda:0"), lambda self, device: None)
-
-        planner.forget()
-        with unittest.mock.patch.object(planner, "Run", Run):
-            for budget, words in ((peak // 2, "without a promise"), (peak * 3 // 2, "not exact")):
-                with self.assertWarnsRegex(koila.KoilaWarning, f"{words}.*cuda:0"):
-                    self.assert_same(run_lazy(make_mlp(), compute, values, budget), wanted)
-            with warnings.catch_warnings():
-                warnings.simplefilter("error", koila.KoilaWarning)
-                run_lazy(model, compute, values, peak * 100)
-
     def test_no_samples(self):
         model, values = make_mlp(), make_batch(0)
         with warnings.catch_warnings():

@@ -12,6 +12,7 @@ from torch import Tensor
 from koila._capture.frames import find_frames, location_of
 from koila._capture.recorder import find_values
 from koila._capture.values import Value, rebuild
+from koila._device import find_kind
 from koila._errors import KoilaError
 from koila._execute.flush import flush, watch_input
 from koila._lazy import (  # noqa: F401  answer calls
@@ -62,7 +63,7 @@ def lazy(*values: Any, batch: int | None = None, budget: int | str = "auto") -> 
     replaces it). Tensors in lists, tuples and dicts are made lazy too; numbers
     and text pass through, and so do other objects, after a warning. One value
     gives one, several a tuple. Raises KoilaError if ``batch`` is no dim of a
-    tensor.
+    tensor, and for tensors on devices of which koila has no figures.
     """
     check_budget(budget)
     flush()
@@ -114,6 +115,8 @@ _PLAIN = (int, float, complex, str, bytes, list, tuple, type(None), Tensor)
 
 def _lazy(value: Any, batch: int | None, budget: int | str, call: object) -> Any:
     if isinstance(value, (Tensor, Evaluation)):
+        if isinstance(value, Tensor):
+            find_kind(value.device)
         made = LazyTensor(value, batch, budget, call)
         if made is not value and isinstance(value, Tensor):
             watch_input(made)

@@ -33,7 +33,7 @@ def check_script(function: Any, args: Any, kwargs: Any) -> None:
     limit = find_limit(values)
     if limit is None:
         return
-    peak = _find_peak(function, args, kwargs)
+    peak = _find_peak(function, args, kwargs, limit.device)
     if peak is not None and peak <= limit.budget:
         return
     need = "an unknown number of bytes" if peak is None else memory.format_bytes(peak)
@@ -44,7 +44,7 @@ def check_script(function: Any, args: Any, kwargs: Any) -> None:
     )
 
 
-def _find_peak(function: Any, args: Any, kwargs: Any) -> int | None:
+def _find_peak(function: Any, args: Any, kwargs: Any, device: torch.device) -> int | None:
     """Bytes of the call, and of the backward pass that may follow; None if that is
     not known."""
     if kwargs or not all(isinstance(item, torch.Tensor) for item in args):
@@ -55,7 +55,8 @@ def _find_peak(function: Any, args: Any, kwargs: Any) -> int | None:
     weights = [weight for weight in module.parameters() if weight.requires_grad]
     grad = torch.is_grad_enabled() and bool(weights or any(meta.requires_grad for meta in metas))
     count = sum(weight.numel() for weight in weights)
-    key = hash(function.owner), str(function.owner._type()), count, function.name, specs, grad
+    owner = hash(function.owner), str(function.owner._type())
+    key = *owner, count, function.name, specs, grad, device
     if key not in _peaks:
         if len(_peaks) >= _MOST_KNOWN:
             del _peaks[next(iter(_peaks))]
@@ -63,7 +64,13 @@ def _find_peak(function: Any, args: Any, kwargs: Any) -> int | None:
         try:
             with tracing:
                 report = analyze_script(
-                    module, specs, mode=mode, method=function.name, floor=False, batches=0
+                    module,
+                    specs,
+                    mode=mode,
+                    device=device,
+                    method=function.name,
+                    floor=False,
+                    batches=0,
                 )
         except KoilaError:
             _peaks[key] = None

@@ -38,6 +38,7 @@ from koila._capture.thread_locks import tracing
 from koila._capture.thread_recordings import recording
 from koila._capture.values import Call, Value, is_float
 from koila._compiler import Compiled, analyze_script, compile_script
+from koila._device import describe_mix, find_device_of
 from koila._errors import (
     BudgetError,
     CompileError,
@@ -49,6 +50,7 @@ from koila._errors import (
 from koila._operators import registry
 from koila._out_of_memory import let_go, ran_out
 from koila._plan.announce import Announced, announce, is_strict, note, restart
+from koila._plan.unpromised import choose_tile, is_unpromised
 
 __all__ = [
     "Cut",
@@ -165,7 +167,6 @@ _SLACK = 1.25
 # So far from the limit an old answer of the system is good enough, and a figure
 # that is not exact.
 _FAR = 8
-_DOUBT = 2
 # A figure to which something is missing is no promise for less than so many times as much
 # (the gradient of nn.Bilinear took 22 times what is known of it, measured).
 _MISSING = 32
@@ -296,6 +297,7 @@ class Run:
     device: torch.device
     resident: int
     beside: int = 0
+    mix: str | None = None  # what is where, of a program on several devices
     copied: int = 0  # arguments of tiles that have gaps
     apart: int = 0  # results that do not count in the budget
 
@@ -316,6 +318,8 @@ class Run:
         return (self.plan.varying, *fixed)
 
     def traced(self) -> Traced:
+        if self.mix is not None:
+            raise CompileError(f"{self.mix}, and koila knows programs on one device")
         trains = self.mode == "train"
         try:
             return _remember(
@@ -328,7 +332,7 @@ class Run:
 
     def measure_trace(self, function: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
         """Runs what runs a few samples, and says so where that takes too much."""
-        with memory.CountedMemory() as counted:
+        with memory.count_memory(self.device) as counted:
             found = function(*args, **kwargs)
         self.plan.trace_bytes = counted.get_peak()
         self._say_trace()
@@ -351,7 +355,7 @@ class Run:
 
     def _trace(self, trains: bool) -> Traced:
         """Runs a few samples. What they take nobody knows before: it is measured."""
-        with memory.CountedMemory() as counted:
+        with memory.count_memory(self.device) as counted:
             try:
                 return trace(
                     self.program,
@@ -414,19 +418,11 @@ class Run:
                 floor=False,
                 batches=0,
                 grads=self.grads,
+                device=self.device,
                 name="the recorded program",
                 **self.options(),
             )
-        if doubt := self._doubt():
-            report["exact"] = False
-            report["inexact"].insert(0, {"reason": doubt.message})
         return report
-
-    def _doubt(self) -> CompileError | None:
-        """Why figures are none of the device's."""
-        if self.device.type == "cpu":
-            return None
-        return CompileError(f"figures are those of the CPU, and this runs on {self.device}")
 
     def peak(self) -> int | None:
         """Bytes of the whole batch, None if that is not known. Raises
@@ -616,24 +612,17 @@ class Run:
     def _choose(self, grads: str, budget: int) -> _Choice:
         traced = self.traced()
         try:
-            return _Choice(traced, budget, self._rewrite(grads, budget=budget), self._doubt())
+            return _Choice(traced, budget, self._rewrite(grads, budget=budget), None)
         except CompileError as error:
-            if "cannot be promised" not in error.message or self.batch is None:
+            if not is_unpromised(error) or self.batch is None:
                 return _Choice(traced, budget, _bare(error), None)
             doubt = _bare(error)
-        # Tiles of about the right size are better than the whole batch; with
-        # room for what the figure does not count.
-        budget //= _DOUBT
-        whole = max(self.report()["peak_bytes"] or 0, 1)
-        tile = 1 << max((self.batch - 1) * budget // whole, 1).bit_length() - 1
+        peak, batch = self.report()["peak_bytes"], self.batch
         try:
-            made = self._rewrite(grads, tile=tile)
-            while tile > 1 and (made.report["peak_bytes"] or 0) > budget:
-                tile //= 2
-                made = self._rewrite(grads, tile=tile)
+            made = choose_tile(batch, peak, budget, lambda tile: self._rewrite(grads, tile=tile))
         except CompileError as error:
-            return _Choice(traced, budget * _DOUBT, _bare(error), None)
-        return _Choice(traced, budget * _DOUBT, made, doubt)
+            return _Choice(traced, budget, _bare(error), None)
+        return _Choice(traced, budget, made, doubt)
 
     def _rewrite(self, grads: str, **size: Any) -> Compiled:
         if self.mode == "train":
@@ -645,6 +634,7 @@ class Run:
                 traced.specs,
                 guard="raise",
                 grads=grads,
+                device=self.device,
                 name="the recorded program",
                 **self.options(),
                 **size,
@@ -839,10 +829,7 @@ def start(program: Program, mode: str, frames: Frames) -> Run:
             (leaf.meta.shape[0] for leaf in program.leaves if leaf.source and leaf.meta.shape),
             None,
         )
-    device = next(
-        (leaf.meta.device for leaf in program.leaves if leaf.source is not None),
-        torch.device("cpu"),
-    )
+    device, mix = _find_device(program)
     budgets = {origin.budget for origin in origins} or {"auto"}
     budget = min(memory.recent_budget_bytes(budget, device) for budget in budgets)
     # What the environment says in its place is no memory that is free now.
@@ -863,7 +850,29 @@ def start(program: Program, mode: str, frames: Frames) -> Run:
     restart()
     plan = _find_plan(program)
     beside = sum(program.tensor_of(program.leaves[place]).nbytes for place in program.copied)
-    return Run(program, plan, mode, frames, batch, budget, grads, budgets, device, resident, beside)
+    return Run(
+        program, plan, mode, frames, batch, budget, grads, budgets, device, resident, beside, mix
+    )
+
+
+def _find_device(program: Program) -> tuple[torch.device, str | None]:
+    """Where a program runs, and what is where if that is more than one device: then it is
+    the first that is no CPU, whose memory is less."""
+    devices = {leaf.meta.device for leaf in program.leaves}
+    for node in program.nodes:
+        devices.update(meta.device for meta in node.call.metas)
+    found = find_device_of(sorted(devices, key=str))
+    if len(devices) < 2:
+        return found, None
+    kinds = {True: "a weight", False: "a tensor"}
+    tensors = [
+        (kinds[isinstance(leaf.tensor, nn.Parameter)], leaf.meta.shape, leaf.meta.device)
+        for leaf in program.leaves
+    ]
+    for node in program.nodes:
+        name = getattr(node.call.function, "__name__", node.call.function)
+        tensors += [(f"a result of '{name}'", x.shape, x.device) for x in node.call.metas]
+    return found, describe_mix(tensors)
 
 
 # Of a tensor that the leaf of a program alone holds, with those of the question.
