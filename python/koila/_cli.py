@@ -193,6 +193,9 @@ def _make_parser() -> argparse.ArgumentParser:
     add_training(report)
     add_import(report)
     report.add_argument("--budget", metavar="SIZE", help="also the largest batch within 6GiB, say")
+    report.add_argument(
+        "--device", default="cpu", metavar="D", help="cuda or a card, as h100-80gb-hbm3 (cpu)"
+    )
     report.add_argument("-o", "--output", metavar="FILE.html", help="the page (MODEL.html)")
 
     compile = add("compile", "write a file whose batch runs in tiles")
@@ -383,6 +386,7 @@ def _load_libraries(options: argparse.Namespace) -> None:
 def _report(options: argparse.Namespace) -> int:
     from koila._capture.inputs import find_symbol
     from koila._compiler import analyze_script
+    from koila._errors import KoilaError
     from koila._outputs import apart, replacing
     from koila._report.report import Report
     from koila._temporary import write_text
@@ -391,6 +395,8 @@ def _report(options: argparse.Namespace) -> int:
     _import_modules(options)
     _check_output(options)
     _load_libraries(options)
+    if options.budget == "auto" and options.device != "cpu":
+        raise KoilaError(f"--device {options.device}: give the bytes that are free there")
     limit = None if options.budget is None else budget_bytes(options.budget)
 
     def analyze(batch: dict[str, int], **more: Any) -> dict[str, Any]:
@@ -402,6 +408,7 @@ def _report(options: argparse.Namespace) -> int:
             loss=options.loss,
             optimizer=options.optimizer,
             threads=options.threads,
+            device=options.device,
             **more,
         )
 

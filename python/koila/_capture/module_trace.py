@@ -178,6 +178,7 @@ def _most_samples(trace: Captured, inputs: Inputs, limit: int | None) -> int:
             trace.specs,
             batch={SYMBOL: size},
             budget=max(limit - inputs.resized_bytes(size), 0),
+            device=inputs.device,
             floor=False,
             batches=0,
         )

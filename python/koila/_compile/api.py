@@ -18,11 +18,10 @@ from koila._capture.script import Captured, ModuleCapture
 from koila._capture.thread_locks import exclusive
 from koila._compile.choose_form import choose
 from koila._compile.compiled import CompiledModule, make_module
-from koila._compile.specialize_call import Recipe, check_device, specialize
+from koila._compile.specialize_call import Recipe, find_device, specialize
 from koila._errors import CompileError
 from koila._interrupt import uninterrupted
 from koila._report.report import Report
-from koila.memory import budget_bytes
 
 __all__ = ["CompiledModule", "analyze", "compile", "max_batch"]
 
@@ -41,6 +40,7 @@ def analyze(
     optimizer: str | None = None,
     grads: str = "present",
     threads: int | None = None,
+    device: str | None = None,
     **named: Any,
 ) -> Report:
     """What a call of ``module``, as a TorchScript program, needs.
@@ -60,6 +60,9 @@ def analyze(
     input is its target; without it the module returns the loss.
     ``optimizer="adamw(lr=1e-3)"`` adds its step. ``grads="absent"``: weights
     have no ``.grad`` before the step. ``threads`` defaults to those of torch.
+    ``device`` is whose kernels run: ``"cpu"``, ``"cuda"`` for a GPU of which nothing
+    more is known, or the name of a card (docs/reference/DeviceProfiles.md); by default
+    that where the module and its inputs are.
 
     Raises CompileError, with the place, for what TorchScript cannot express,
     and for inputs that the module does not take.
@@ -68,7 +71,7 @@ def analyze(
         module = module.original
     has_target = mode == "train" and bool(loss)
     given = _make_inputs(module, inputs, named, batch, batch_dim, has_target)
-    check_device(given)
+    where: torch.device | str = find_device(module, given) if device is None else device
     name = _name(module)
 
     def run(
@@ -89,6 +92,7 @@ def analyze(
             optimizer=optimizer,
             grads=grads,
             threads=threads,
+            device=where,
             batches=64 if whole else 0,
             floor=whole,
             name=name,
@@ -109,7 +113,8 @@ def analyze(
     else:
         script, specs = os.fspath(module), [*given.specs, *given.target_specs]
         data = run(script, specs, None, None)
-    return Report(data, functools.partial(run, script, specs))
+    there = where if isinstance(where, torch.device) else None
+    return Report(data, functools.partial(run, script, specs), there)
 
 
 @uninterrupted
@@ -123,19 +128,17 @@ def max_batch(
     optimizer: str | None = None,
     grads: str = "present",
     threads: int | None = None,
+    device: str | None = None,
     **named: Any,
 ) -> int | None:
     """The largest batch that ``module``, as it is, runs within ``budget``.
 
     0 if not even one sample fits, None if there is no limit; where the figures
     are not exact a KoilaWarning says why. ``budget`` is a
-    number of bytes, a size as ``"6GiB"``, or ``"auto"``: what is free now, with
-    parameters and inputs where they are. The other arguments, and errors, are
-    those of ``analyze``.
+    number of bytes, a size as ``"6GiB"``, or ``"auto"``: what is free on their device
+    now, with parameters and inputs where they are. The other arguments, and errors,
+    are those of ``analyze``.
     """
-    has_target = mode == "train" and bool(loss)
-    given = _make_inputs(module, inputs, named, None, batch_dim, has_target)
-    limit = budget_bytes(budget, given.device)
     # One sample: the peak at the size of the examples may not be needed.
     report = analyze(
         module,
@@ -147,9 +150,10 @@ def max_batch(
         optimizer=optimizer,
         grads=grads,
         threads=threads,
+        device=device,
         **named,
     )
-    found = report.max_batch(limit)
+    found = report.max_batch(budget)
     doubts = [] if report.exact else [d for d in report.data["inexact"] if not d.get("bound")]
     if doubts:
         reason = f"memory of '{doubts[0]['op']}' is not known exactly ({doubts[0]['reason']})"

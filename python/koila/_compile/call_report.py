@@ -12,7 +12,8 @@ from koila._capture.inputs import Arguments, Inputs
 from koila._capture.script import Captured, ModuleCapture
 from koila._capture.thread_locks import exclusive
 from koila._compile.choose_form import choose
-from koila._compile.specialize_call import check_device
+from koila._compile.specialize_call import find_device
+from koila._errors import CompileError
 from koila._interrupt import uninterrupted
 
 __all__ = ["report_call"]
@@ -30,7 +31,10 @@ def report_call(
     ``koila.analyze`` does.
     """
     given = Inputs.of_call(arguments, 0)
-    check_device(given)
+    device = find_device(module, given)
+    if device.type != "cpu":
+        # What lines are measured to take there is in blocks of the allocator.
+        raise CompileError(f"calls are told line by line on the CPU, and this one is on {device}")
 
     def probe(captured: Captured) -> dict[str, Any]:
         return _compiler.analyze_script(

@@ -131,6 +131,7 @@ def _analyze(compiled: Specialization, inputs: Inputs, limit: int, size: int) ->
         budget=max(limit, 0),
         grads="absent" if trains else "present",
         threads=options.threads,
+        device=options.device,
         batches=0,
         floor=False,
     )

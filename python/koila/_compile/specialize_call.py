@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from koila import _compiler
+from koila._capture.frames import warn_user
 from koila._capture.global_hooks import without_hooks
 from koila._capture.inputs import Inputs, find_symbol
 from koila._capture.script import Captured, ModuleCapture
@@ -18,11 +19,13 @@ from koila._compile.call_kind import Call
 from koila._compile.check import check as run_check
 from koila._compile.choose_form import choose
 from koila._compile.specialized_module import Specialization
+from koila._device import describe_mix, find_device_of, find_target
 from koila._errors import CompileError, Location
 from koila._interrupt import uninterrupted
-from koila.memory import budget_bytes
+from koila._plan.unpromised import choose_tile, is_unpromised
+from koila.memory import budget_bytes, format_bytes
 
-__all__ = ["Recipe", "check_device", "specialize"]
+__all__ = ["Recipe", "find_device", "specialize"]
 
 
 @dataclass(frozen=True)
@@ -66,13 +69,12 @@ def specialize(
     compiled. Without ``may_script`` it is traced: TorchScript keeps programs of
     classes whose constants have changed since.
     """
-    options = recipe.options
+    device = find_device(module, inputs)
+    options = dataclasses.replace(recipe.options, device=device)
     is_auto = limit is None and recipe.budget == "auto"
-    if options.tile is None:
-        check_device(inputs)
-        if limit is None:
-            assert recipe.budget is not None
-            limit = budget_bytes(recipe.budget, inputs.device)
+    if options.tile is None and limit is None:
+        assert recipe.budget is not None
+        limit = budget_bytes(recipe.budget, device)
     capture = ModuleCapture(
         module, inputs, trains=recipe.trains, runs=True, limit=limit, told=recipe.told
     )
@@ -90,13 +92,7 @@ def specialize(
             chosen = dataclasses.replace(options, budget=max(limit - coming, 0))
         # Where tiles are not made for a call, the original runs, not its script.
         guarded = dataclasses.replace(chosen, guard="raise")
-        compiled = _compiler.compile_script(
-            captured.script,
-            specs,
-            batch=inputs.batch,
-            name=recipe.name,
-            **dataclasses.asdict(guarded),
-        )
+        compiled = _rewrite(captured.script, specs, inputs.batch, guarded, recipe.name)
         result = Specialization(
             module, captured, compiled, inputs.target_specs, example, inputs.batch, chosen
         )
@@ -108,6 +104,54 @@ def specialize(
 
     with without_hooks():
         return choose(capture, rewrite, may_script=may_script)
+
+
+def _rewrite(
+    script: torch.jit.ScriptModule,
+    specs: list[str],
+    batch: dict[str, int],
+    options: _compiler.CompileOptions,
+    name: str,
+) -> _compiler.Compiled:
+    """On a GPU, where the workspaces of convolutions are not known, without a promise rather
+    than not at all: that is said, and where memory runs out smaller tiles are tried."""
+
+    def rewrite(options: _compiler.CompileOptions) -> _compiler.Compiled:
+        return _compiler.compile_script(
+            script, specs, batch=batch, name=name, **dataclasses.asdict(options)
+        )
+
+    try:
+        return rewrite(options)
+    except CompileError as error:
+        is_on_cpu = find_target(options.device) == "cpu"
+        if is_on_cpu or not is_unpromised(error) or not isinstance(options.budget, int):
+            raise
+        problem = error.message.removesuffix("; give tile=N instead")
+    report = _compiler.analyze_script(
+        script,
+        specs,
+        batch=batch,
+        mode=options.mode,
+        loss=options.loss,
+        grads=options.grads,
+        optimizer=options.optimizer,
+        threads=options.threads,
+        device=options.device,
+        batches=0,
+        floor=False,
+    )
+    compiled = choose_tile(
+        max(batch.values(), default=1),
+        report["peak_bytes"],
+        options.budget,
+        lambda tile: rewrite(dataclasses.replace(options, tile=tile, budget=None)),
+    )
+    warn_user(
+        f"{name}: this runs in tiles of {compiled.tile} samples, without a promise that they fit "
+        f"{format_bytes(options.budget)}: {problem}"
+    )
+    return compiled
 
 
 def _coming_bytes(
@@ -129,6 +173,7 @@ def _coming_bytes(
             mode=options.mode,
             loss=options.loss,
             optimizer=options.optimizer,
+            device=options.device,
             batches=0,
             floor=False,
         )
@@ -136,10 +181,16 @@ def _coming_bytes(
     return count
 
 
-def check_device(inputs: Inputs) -> None:
-    """Raises CompileError where figures are not known."""
-    if inputs.device.type != "cpu":
-        raise CompileError(
-            f"the inputs are on {inputs.device}, and koila knows what programs need on the CPU "
-            "only; give tile=N to split the batch without figures"
-        )
+def find_device(module: object, inputs: Inputs) -> torch.device:
+    """Where a module and its inputs are. Raises CompileError where these are several
+    devices, KoilaError where koila has no figures of them."""
+    tensors = [
+        (f"input {place}", tuple(tensor.shape), tensor.device)
+        for place, tensor in enumerate(inputs.examples.tensors() if inputs.examples else ())
+    ]
+    if isinstance(module, nn.Module):
+        for name, tensor in (*module.named_parameters(), *module.named_buffers()):
+            tensors.append((f"'{name}'", tuple(tensor.shape), tensor.device))
+    if (mix := describe_mix(tensors)) is not None:
+        raise CompileError(f"{mix}: move the module and its inputs to one device")
+    return find_device_of(device for _, _, device in tensors)

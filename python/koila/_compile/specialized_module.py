@@ -32,6 +32,11 @@ class Refused(Exception):
 _FACT = "RuntimeError: koila: "
 
 
+def _report_of(compiled: _compiler.Compiled, options: _compiler.CompileOptions) -> Report:
+    device = options.device
+    return Report(compiled.report, device=device if isinstance(device, torch.device) else None)
+
+
 class Specialization:
     """The program of a module for one mode, one kind of arguments, and one budget.
 
@@ -52,7 +57,7 @@ class Specialization:
         self.original = original
         self.source: torch.jit.ScriptModule = captured.script
         self.script = compiled.module
-        self.report = Report(compiled.report)
+        self.report = _report_of(compiled, options)
         self.tile = compiled.tile
         self.remarks = compiled.remarks
         self.options = options
@@ -160,7 +165,7 @@ class Specialization:
         new = object.__new__(type(self))
         new.__dict__.update(self.__dict__)
         new.options, new.script, new.tile = options, compiled.module, compiled.tile
-        new.report, new.remarks = Report(compiled.report), compiled.remarks
+        new.report, new.remarks = _report_of(compiled, options), compiled.remarks
         new._share(self.original, self._captured, compiled.module)
         return new
 

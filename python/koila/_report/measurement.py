@@ -77,6 +77,10 @@ def _check(module: nn.Module, args: Any, kwargs: Any, data: dict[str, Any]) -> N
         )
     if data["peak_bytes"] is None:
         raise KoilaError("the report has no figures to compare with; give a batch to analyze()")
+    if data["device"] != "cpu":
+        raise KoilaError(
+            f"the report is of '{data['device']}', and measure() counts what the CPU allocates"
+        )
     tensors = list(tensors_of([*args, *kwargs.values()]))
     devices = {t.device.type for t in (*tensors, *module.parameters())} - {"cpu"}
     if devices:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import nn
 
 from koila._errors import KoilaError
@@ -47,9 +48,17 @@ class Report:
     a figure that depends on a symbol without value is None.
     """
 
-    def __init__(self, data: dict[str, Any], analyze: Analyze | None = None) -> None:
+    def __init__(
+        self,
+        data: dict[str, Any],
+        analyze: Analyze | None = None,
+        device: torch.device | None = None,
+    ) -> None:
         self.data = data
         self._analyze = analyze
+        # Where the tensors are that were analysed; None of a target that was named.
+        is_here = device is None and data["device"] == "cpu"
+        self._device = torch.device("cpu") if is_here else device
 
     @classmethod
     def load(cls, path: str | Path) -> Report:
@@ -66,14 +75,14 @@ class Report:
         return cls(data)
 
     def __copy__(self) -> Report:
-        return Report(self.data, self._analyze)
+        return Report(self.data, self._analyze, self._device)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Report:
-        return Report(copy.deepcopy(self.data, memo), self._analyze)
+        return Report(copy.deepcopy(self.data, memo), self._analyze, self._device)
 
     def __getstate__(self) -> dict[str, Any]:
         # The program is not part of a pickle: what was loaded knows what is in data.
-        return {"data": self.data, "_analyze": None}
+        return {"data": self.data, "_analyze": None, "_device": self._device}
 
     @property
     def peak(self) -> int | None:
@@ -116,7 +125,12 @@ class Report:
         """The largest batch that the program, as it is, runs within ``budget``
         bytes: 0 if not even one sample does, None if there is no limit.
         """
-        limit = budget_bytes(budget)
+        if budget == "auto" and self._device is None:
+            raise KoilaError(
+                f"the report is of '{self.data['device']}', and no tensor is there to ask what is "
+                "free: give the bytes"
+            )
+        limit = budget_bytes(budget, self._device or "cpu")
         if self._analyze is None:
             return self._max_batch_of_pieces(limit)
         found = self._analyze(None, limit)["max_batch"]
