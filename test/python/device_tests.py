@@ -13,7 +13,7 @@ from torch import nn
 from torch.nn import functional as F
 
 import koila
-from koila import _device
+from koila import _cli, _device
 from koila._plan import planner
 from koila.memory import budget_bytes
 from stand_in_device import DEVICE, memory
@@ -104,6 +104,9 @@ class TestLazy:
         step(model, lazy, labels)
         # Numbers by which tensors are known again.
         assert koila.last().tile < COUNT and memory.read().taken_down < 1024
+        # What is taken there is counted.
+        x.cpu()
+        assert memory.read().taken_down >= x.nbytes
 
     def test_steps_with_an_optimizer(self):
         model, wanted, (x, y) = make_model(), make_model(), make_batch()
@@ -274,6 +277,15 @@ class TestReports:
         script = torch.jit.script(Asks())
         assert koila.analyze(script, x, device="cuda").peak == x.nbytes
         assert koila.analyze(script, x).peak == 8 * x.nbytes
+
+    def test_the_command(self, tmp_path, capsys, monkeypatch):
+        monkeypatch.chdir(tmp_path)
+        torch.jit.script(make_model()).save("model.pt")
+        command = ["report", "model.pt", "--input", "float64[B,32]", "--batch", "8", "--json"]
+        assert _cli.main([*command, "--device", "h200"]) == 0
+        assert json.loads(capsys.readouterr().out)["device"] == "h200"
+        assert _cli.main([*command, "--device", "h200", "--budget", "auto"]) == 1
+        assert "give the bytes that are free there" in capsys.readouterr().err
 
 
 class TestMixes:
