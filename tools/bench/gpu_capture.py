@@ -49,7 +49,7 @@ class _Traced(TorchFunctionMode):
         if function in _DIMS:
             return _convolve(_DIMS[function], *args, **(kwargs or {}))
         given = function(*args, **(kwargs or {}))
-        if function is torch.Tensor.shape.__get__ or (
+        if function == torch.Tensor.shape.__get__ or (
             function is torch.Tensor.size and isinstance(given, tuple)
         ):
             return tuple(map(_fix, given))
