@@ -97,6 +97,10 @@ def predict(chosen, row, index, device, times):
         own, runs_out = run(job, chosen.capacity(row))
         doubts = set().union(*(program.doubts for program in job.programs))
         reason = "; ".join(sorted(doubts))
+        # Figures that lack whole tensors are none.
+        missing = [doubt for doubt in sorted(doubts) if "counted as 0 bytes" in doubt]
+        if missing:
+            own, runs_out, reason = None, None, missing[0]
     except (KoilaError, RuntimeError, Unpredicted) as error:
         reason = (str(error).splitlines() or [type(error).__name__])[0]
     row["reason"] = reason
