@@ -36,6 +36,7 @@ def construct(make):
 
 #: Of the inputs of a capture. A prime that no other size is a multiple of.
 BATCH = 1009
+_SHAPE = torch.Tensor.shape.__get__  # type: ignore[attr-defined]
 _DIMS = {functional.conv1d: 1, functional.conv2d: 2, functional.conv3d: 3}
 
 
@@ -49,9 +50,7 @@ class _Traced(TorchFunctionMode):
         if function in _DIMS:
             return _convolve(_DIMS[function], *args, **(kwargs or {}))
         given = function(*args, **(kwargs or {}))
-        if function == torch.Tensor.shape.__get__ or (
-            function is torch.Tensor.size and isinstance(given, tuple)
-        ):
+        if function == _SHAPE or (function is torch.Tensor.size and isinstance(given, tuple)):
             return tuple(map(_fix, given))
         return _fix(given) if function is torch.Tensor.size else given
 
