@@ -151,6 +151,10 @@ class Trainer:
         self.process.free(self.batch)
         self.batch = [self.process.allocate(size) for size in sizes]
 
+    def prepare_labels(self):
+        """What the script does with the labels between the forward pass and the loss; is
+        called more than once a step."""
+
     def step(self, batch):
         own, first, later = self.program.list_step(batch, self.optimizer)
         if self.mode == 0:
@@ -159,9 +163,10 @@ class Trainer:
         def drop(event):
             if self.mode == 1 and event["op"].endswith("(backward)"):
                 self._drop_gradients()
-            if self.outputs and event["op"].startswith(self.loss):
+            if event["op"].startswith(self.loss):
                 self.process.free(self.outputs)
                 self.outputs = []
+                self.prepare_labels()
             if self.losses and event["op"].endswith("(backward)"):
                 self.process.free(self.losses)
                 self.losses = []

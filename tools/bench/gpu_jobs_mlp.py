@@ -33,6 +33,26 @@ def make_mlp(row):
     return nn.Sequential(*layers)
 
 
+class MLPTrainer(Trainer):
+    """Labels come as int64; those of a single class are cast to float32 for the loss."""
+
+    def __init__(self, process, program, is_binary):
+        loss = "koila.binary_cross" if is_binary else "koila.cross_entropy"
+        super().__init__(process, program, "adam", loss)
+        self.is_binary, self.cast_bytes = is_binary, 0
+
+    def load(self, *sizes):
+        super().load(*sizes)
+        self.cast_bytes = sizes[-1] // 2 if self.is_binary else 0
+
+    def prepare_labels(self):
+        if self.cast_bytes:
+            inputs, labels = self.batch
+            self.batch = [inputs, self.process.allocate(self.cast_bytes)]
+            self.process.free([labels])
+            self.cast_bytes = 0
+
+
 class MLPJob:
     """60 seconds of Adam over 4,096 samples, after one forward pass of two samples."""
 
@@ -59,23 +79,21 @@ class MLPJob:
         specs = [f"float32[B,{width}]", "float32[B,1]" if is_binary else f"int64[B]{{0:{classes}}}"]
         self.program = Program(WithLoss(model, criterion), (inputs, labels), specs, device)
         self.summary = Program(model, (inputs,), specs[:1], device)
-        self.loss = "koila.binary_cross" if is_binary else "koila.cross_entropy"
-        self.label_bytes = 4 if is_binary else 8
         self.width = width
 
     def run(self, capacity):
-        process = Process(capacity=capacity)
+        process = Process(capacity=capacity, goes_by_address=True)
         for size in self.sizes:
             process.allocate(size)
         given = process.allocate(2 * self.width * 4)
         left = process.play(self.summary.list_events(2, "forward-with-grad"))
         process.free(block.number for block in left)
         process.free([given])
-        trainer = Trainer(process, self.program, "adam", self.loss)
+        trainer = MLPTrainer(process, self.program, self.is_binary)
         whole, rest = divmod(self.SAMPLES, self.batch)
         epoch = [self.batch] * min(whole, 3) + [rest] * bool(rest)
         for size in epoch * 3:
-            trainer.load(size * self.width * 4, size * self.label_bytes)
+            trainer.load(size * self.width * 4, size * 8)
             trainer.step(size)
         return process.reserved
 

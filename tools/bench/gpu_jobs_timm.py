@@ -134,7 +134,7 @@ class TimmJob:
         self.construction_seconds = seconds if make_program.cache_info().misses > before else None
 
     def run(self, capacity):
-        process = Process(capacity=capacity)
+        process = Process(capacity=capacity, goes_by_address=True)
         for size in self.sizes:
             process.allocate(size)
         loader = PrefetchLoader(process, self.pixels, self.batch)

@@ -137,7 +137,7 @@ class Job:
         self.optimizer = row["optimizer"].lower()
 
     def run(self, capacity):
-        process = Process(capacity=capacity)
+        process = Process(capacity=capacity, goes_by_address=True)
         for size in self.sizes:
             process.allocate(size)
         trainer = Trainer(process, self.program, self.optimizer, self.LOSS)

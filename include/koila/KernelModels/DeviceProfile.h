@@ -31,8 +31,8 @@ struct DeviceProperties {
   /// What a process takes of the device beside its allocator, once it has run a
   /// kernel and a product: the context and the code of libraries.
   std::optional<int64_t> contextBytes;
-  /// The release of PyTorch whose rules hold, for example 2 and 6; none: the one
-  /// that koila is built with.
+  /// The release of PyTorch whose rules hold, for example 2 and 6; none: the
+  /// one that koila is built with.
   std::optional<std::pair<int64_t, int64_t>> pytorch;
 
   /// Whether the rules are those of a release before `major`.`minor`.
