@@ -196,9 +196,10 @@ class XMemRows(Rows):
 
     @staticmethod
     def make(row, device):
-        # Rows that do not say are of the oldest loop, which cleared gradients just
-        # before the backward pass.
-        mode = int(row["zero_grad_mode"] or 1)
+        # For rows that do not say, the newest loop clears gradients before the forward
+        # pass, and the oldest just before the backward pass: with the first all verdicts
+        # are right, with the second not.
+        mode = int(row["zero_grad_mode"] or 0)
         kind = CNNJob if row["family"] == "cnn" else TransformerJob
         return kind(row, device or CARDS[row["gpu"]] + RELEASE, mode)
 

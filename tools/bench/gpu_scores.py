@@ -50,7 +50,8 @@ class Prediction:
 
 def fit_context(predictions):
     """The constant that is right most often, in whole MiB; else that of the least sum of
-    relative errors, the median in which large jobs count less."""
+    relative errors, the median in which large jobs count less. Nothing takes less than
+    no bytes."""
     pairs = [(each.measured - each.own, each.measured) for each in predictions]
     counts = collections.Counter(rest // MIB for rest, _ in pairs)
     best, times = counts.most_common(1)[0]
@@ -60,7 +61,7 @@ def fit_context(predictions):
     for rest, measured in sorted(pairs):
         seen += 1 / measured
         if seen >= half:
-            return rest
+            return max(rest, 0)
     raise AssertionError("no row is in the middle")
 
 
