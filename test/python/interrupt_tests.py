@@ -170,7 +170,7 @@ def test_compilations(kind, work, check):
         assert type(compiled.source) is form
         check(compiled)
     # Python itself drops what is raised in a finalizer.
-    assert caught >= 0.9 * POINTS
+    assert caught >= POINTS - max(1, POINTS // 10)
 
 
 @pytest.mark.parametrize("kind", [Network, Traced])
