@@ -10,7 +10,19 @@
 
 #include "../Models.h"
 
+namespace koila::kernels {
+struct InputAndResult;
+} // namespace koila::kernels
+
 namespace koila::cuda {
+
+/// The result of a kernel that reads rows, and after it a copy of `copyBytes`.
+void allocateResultThenCopy(WorkspaceRule &rule,
+                            const kernels::InputAndResult &tensors,
+                            int64_t copyBytes);
+/// The gradient of the first operand: a new tensor in rows that a kernel
+/// writes, and nothing else.
+void giveNew(BackwardRule &rule);
 
 void addAttentionModels(KernelLibrary &library);
 void addBatchNormModels(KernelLibrary &library);

@@ -5,6 +5,8 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "../ATen/Backward/BackwardReplay.h"
+#include "../ATen/TensorBytes.h"
 #include "CUDAModels.h"
 #include "koila/Dialect/Koila/IR/CopyOps.h"
 #include "koila/Dialect/Koila/IR/IndexOps.h"
@@ -13,6 +15,23 @@
 using namespace mlir;
 using namespace koila;
 using kernels::allocateNothing;
+
+void cuda::allocateResultThenCopy(WorkspaceRule &rule,
+                                  const kernels::InputAndResult &tensors,
+                                  int64_t copyBytes) {
+  AllocationTrace trace;
+  trace.allocate(tensors.result.numBytes());
+  trace.allocateTemporary(copyBytes);
+  rule.setTrace(std::move(trace), tensors.result.numBytes());
+}
+
+void cuda::giveNew(BackwardRule &rule) {
+  if (!rule.getGradient())
+    return koila::detail::describeUnknownBackward(rule);
+  kernels::BackwardReplay steps(rule);
+  steps.giveContiguous(0);
+  steps.finish();
+}
 
 void cuda::addCopyModels(KernelLibrary &library) {
   library.add<CloneTensorOp, ContiguousOp, CopyOp, ToCopyOp, ToDeviceOp,

@@ -121,20 +121,12 @@ static void describeIndexBackward(BackwardRule &rule) {
   steps.finish();
 }
 
-/// Zeros to which a kernel adds.
-static void giveZeros(BackwardRule &rule) {
-  if (!rule.getGradient())
-    return koila::detail::describeUnknownBackward(rule);
-  BackwardReplay steps(rule);
-  steps.giveContiguous(0);
-  steps.finish();
-}
-
 void cuda::addIndexModels(KernelLibrary &library) {
   library.add<EmbeddingOp>(
       {.forward = describeEmbedding, .backward = describeEmbeddingBackward});
   library.add<IndexHackedTwinOp, IndexTensorOp>(
       {.forward = describeIndex, .backward = describeIndexBackward});
+  // A kernel adds to zeros.
   library.add<GatherOp, IndexSelectOp>(
-      {.forward = kernels::allocateNothing, .backward = giveZeros});
+      {.forward = kernels::allocateNothing, .backward = giveNew});
 }

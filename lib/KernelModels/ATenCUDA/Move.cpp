@@ -61,13 +61,8 @@ static void describeShuffle(WorkspaceRule &rule) {
 
 /// Rows are read.
 static void describeWindows(WorkspaceRule &rule) {
-  auto padded = readInputAndResult(rule);
-  if (!padded)
-    return;
-  AllocationTrace trace;
-  trace.allocate(padded->result.numBytes());
-  trace.allocateTemporary(getCopyBytes(padded->input));
-  rule.setTrace(std::move(trace), padded->result.numBytes());
+  if (auto padded = readInputAndResult(rule))
+    cuda::allocateResultThenCopy(rule, *padded, getCopyBytes(padded->input));
 }
 
 /// Zeros, to which elements of the gradient are added.
@@ -97,17 +92,7 @@ static void describePadBackward(BackwardRule &rule) {
   if (op.getMode() != "constant" || !rule.getGradient() ||
       !rule.getGradient()->contiguous)
     return koila::detail::describeUnknownBackward(rule);
-  BackwardReplay steps(rule);
-  steps.giveContiguous(0);
-  steps.finish();
-}
-
-static void describeTriangleBackward(BackwardRule &rule) {
-  if (!rule.getGradient())
-    return koila::detail::describeUnknownBackward(rule);
-  BackwardReplay steps(rule);
-  steps.giveContiguous(0);
-  steps.finish();
+  cuda::giveNew(rule);
 }
 
 /// Along one of several dims; of a vector cub has a scratch of its own.
@@ -146,6 +131,6 @@ void cuda::addMoveModels(KernelLibrary &library) {
       {.forward = describeWindows, .backward = describeWindowsBackward});
   library.add<RollOp>({.forward = describeRoll});
   library.add<TrilOp, TriuOp>(
-      {.forward = allocateNothing, .backward = describeTriangleBackward});
+      {.forward = allocateNothing, .backward = giveNew});
   kernels::addMoveGradients(library);
 }

@@ -43,13 +43,9 @@ static void saveMaxima(SavedRule &rule) {
 
 /// A copy of the input after the result.
 static void describeAverages(WorkspaceRule &rule) {
-  auto pooled = readInputAndResult(rule);
-  if (!pooled)
-    return;
-  AllocationTrace trace;
-  trace.allocate(pooled->result.numBytes());
-  trace.allocateTemporary(getSuggestedCopyBytes(pooled->input));
-  rule.setTrace(std::move(trace), pooled->result.numBytes());
+  if (auto pooled = readInputAndResult(rule))
+    cuda::allocateResultThenCopy(rule, *pooled,
+                                 getSuggestedCopyBytes(pooled->input));
 }
 
 void cuda::addPoolModels(KernelLibrary &library) {

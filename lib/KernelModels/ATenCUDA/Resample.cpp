@@ -5,10 +5,10 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "../ATen/Backward/BackwardReplay.h"
 #include "../ATen/TensorBytes.h"
 #include "CUDAModels.h"
 #include "koila/Dialect/Koila/IR/ResampleOps.h"
+#include "koila/Interfaces/BackwardRule.h"
 
 using namespace mlir;
 using namespace koila;
@@ -28,9 +28,7 @@ static void describeResampleBackward(BackwardRule &rule) {
   if (!rule.getGradient() || !rule.getGradient()->contiguous || !input ||
       !input->contiguous)
     return koila::detail::describeUnknownBackward(rule);
-  BackwardReplay steps(rule);
-  steps.giveContiguous(0);
-  steps.finish();
+  cuda::giveNew(rule);
 }
 
 void cuda::addResampleModels(KernelLibrary &library) {
