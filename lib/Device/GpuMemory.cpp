@@ -19,6 +19,7 @@ koila::getFreeGpuMemory(const GpuLibraries &) {
 #else
 
 #include "koila/Support/ByteSize.h"
+#include "llvm/ADT/ScopeExit.h"
 #include "llvm/ADT/SmallVector.h"
 #include "llvm/ADT/StringExtras.h"
 #include "llvm/Support/DynamicLibrary.h"
@@ -60,65 +61,45 @@ private:
   llvm::sys::DynamicLibrary library;
 };
 
-/// NVML while it is in use.
-class Management {
-public:
-  static llvm::Expected<Management> start(const std::string &name);
-  Management(Management &&other)
-      : getHandle(other.getHandle), getMemory(other.getMemory),
-        getName(other.getName), getProcesses(other.getProcesses),
-        describe(other.describe), stop(std::exchange(other.stop, nullptr)) {}
-  ~Management() {
-    if (stop)
-      stop();
-  }
+/// What is asked of NVML.
+struct Management {
+  decltype(&nvmlInit_v2) begin = nullptr;
+  decltype(&nvmlShutdown) end = nullptr;
+  decltype(&nvmlErrorString) describe = nullptr;
+  decltype(&nvmlDeviceGetHandleByUUID) getHandle = nullptr;
+  decltype(&nvmlDeviceGetMemoryInfo) getMemory = nullptr;
+  decltype(&nvmlDeviceGetName) getName = nullptr;
+  /// Drivers before 510 do not have it.
+  decltype(&nvmlDeviceGetComputeRunningProcesses_v3) getProcesses = nullptr;
 
-  llvm::Expected<FreeMemory> read(StringRef uuid) const;
-
-private:
-  Management() = default;
+  Error load(const std::string &name);
   Error check(nvmlReturn_t result, StringRef call) const {
     if (result == NVML_SUCCESS)
       return Error::success();
     return llvm::createStringError(call + ": " + describe(result));
   }
+  llvm::Expected<FreeMemory> read(StringRef uuid) const;
   std::string describeOthers(nvmlDevice_t device) const;
-
-  decltype(&nvmlDeviceGetHandleByUUID) getHandle = nullptr;
-  decltype(&nvmlDeviceGetMemoryInfo) getMemory = nullptr;
-  decltype(&nvmlDeviceGetName) getName = nullptr;
-  decltype(&nvmlDeviceGetComputeRunningProcesses_v3) getProcesses = nullptr;
-  decltype(&nvmlErrorString) describe = nullptr;
-  decltype(&nvmlShutdown) stop = nullptr;
 };
 } // namespace
 
-llvm::Expected<Management> Management::start(const std::string &name) {
+Error Management::load(const std::string &name) {
   auto library = Library::load(name);
   if (!library)
     return library.takeError();
-  Management made;
-  decltype(&nvmlInit_v2) begin;
-  decltype(&nvmlShutdown) end;
-  if (Error error = library->find("nvmlInit_v2", begin))
-    return error;
-  if (Error error = library->find("nvmlErrorString", made.describe))
-    return error;
-  if (Error error = library->find("nvmlShutdown", end))
-    return error;
-  if (Error error = library->find("nvmlDeviceGetHandleByUUID", made.getHandle))
-    return error;
-  if (Error error = library->find("nvmlDeviceGetMemoryInfo", made.getMemory))
-    return error;
-  if (Error error = library->find("nvmlDeviceGetName", made.getName))
-    return error;
-  // Drivers before 510 do not have it.
-  llvm::consumeError(library->find("nvmlDeviceGetComputeRunningProcesses_v3",
-                                   made.getProcesses));
-  if (Error error = made.check(begin(), "nvmlInit"))
-    return error;
-  made.stop = end;
-  return made;
+  llvm::consumeError(
+      library->find("nvmlDeviceGetComputeRunningProcesses_v3", getProcesses));
+  Error missing = library->find("nvmlInit_v2", begin);
+  auto find = [&](const char *symbol, auto &function) {
+    missing =
+        llvm::joinErrors(std::move(missing), library->find(symbol, function));
+  };
+  find("nvmlShutdown", end);
+  find("nvmlErrorString", describe);
+  find("nvmlDeviceGetHandleByUUID", getHandle);
+  find("nvmlDeviceGetMemoryInfo", getMemory);
+  find("nvmlDeviceGetName", getName);
+  return missing;
 }
 
 /// What they have, as far as the driver tells.
@@ -186,14 +167,16 @@ static llvm::Expected<std::string> findFirst(const std::string &name) {
   decltype(&cuGetErrorString) describe;
   decltype(&cuDeviceGet) getDevice;
   decltype(&cuDeviceGetUuid_v2) getUuid;
-  if (Error error = driver->find("cuInit", begin))
-    return error;
-  if (Error error = driver->find("cuGetErrorString", describe))
-    return error;
-  if (Error error = driver->find("cuDeviceGet", getDevice))
-    return error;
-  if (Error error = driver->find("cuDeviceGetUuid_v2", getUuid))
-    return error;
+  Error missing = driver->find("cuInit", begin);
+  auto find = [&](const char *symbol, auto &function) {
+    missing =
+        llvm::joinErrors(std::move(missing), driver->find(symbol, function));
+  };
+  find("cuGetErrorString", describe);
+  find("cuDeviceGet", getDevice);
+  find("cuDeviceGetUuid_v2", getUuid);
+  if (missing)
+    return missing;
   auto check = [&](CUresult result, StringRef call) -> Error {
     if (result == CUDA_SUCCESS)
       return Error::success();
@@ -218,10 +201,13 @@ koila::getFreeGpuMemory(const GpuLibraries &libraries) {
   auto uuid = findFirst(libraries.driver);
   if (!uuid)
     return uuid.takeError();
-  auto management = Management::start(libraries.management);
-  if (!management)
-    return management.takeError();
-  return management->read(*uuid);
+  Management management;
+  if (Error error = management.load(libraries.management))
+    return error;
+  if (Error error = management.check(management.begin(), "nvmlInit"))
+    return error;
+  llvm::scope_exit stop([&] { management.end(); });
+  return management.read(*uuid);
 }
 
 #endif // KOILA_HAS_CUDA_HEADERS

@@ -16,7 +16,7 @@ protected:
   }
   void TearDown() override { unsetenv("KOILA_STUB_GPU"); }
 
-  /// What the stub says; `kind` chooses what goes wrong.
+  /// What the driver of StubGpu.cpp says; `kind` chooses what goes wrong.
   llvm::Expected<FreeMemory> read(const char *kind = "") {
     setenv("KOILA_STUB_GPU", kind, /*overwrite=*/1);
 #ifdef KOILA_STUB_GPU_PATH
