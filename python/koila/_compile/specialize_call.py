@@ -128,19 +128,7 @@ def _rewrite(
         if is_on_cpu or not is_unpromised(error) or not isinstance(options.budget, int):
             raise
         problem = error.message.removesuffix("; give tile=N instead")
-    report = _compiler.analyze_script(
-        script,
-        specs,
-        batch=batch,
-        mode=options.mode,
-        loss=options.loss,
-        grads=options.grads,
-        optimizer=options.optimizer,
-        threads=options.threads,
-        device=options.device,
-        batches=0,
-        floor=False,
-    )
+    report = _analyze(script, specs, batch, options)
     compiled = choose_tile(
         max(batch.values(), default=1),
         report["peak_bytes"],
@@ -154,8 +142,33 @@ def _rewrite(
     return compiled
 
 
+def _analyze(
+    script: torch.jit.ScriptModule,
+    specs: list[str],
+    batch: dict[str, int],
+    options: _compiler.CompileOptions,
+) -> dict[str, Any]:
+    """The report on the whole batch."""
+    return _compiler.analyze_script(
+        script,
+        specs,
+        batch=batch,
+        mode=options.mode,
+        loss=options.loss,
+        grads=options.grads,
+        optimizer=options.optimizer,
+        threads=options.threads,
+        device=options.device,
+        batches=0,
+        floor=False,
+    )
+
+
 def _coming_bytes(
-    original: nn.Module, script: torch.jit.ScriptModule, specs: list[str], options: Any
+    original: nn.Module,
+    script: torch.jit.ScriptModule,
+    specs: list[str],
+    options: _compiler.CompileOptions,
 ) -> int:
     """What training makes once and keeps, and has not made yet, unless the
     budget counts it: gradients, and the optimizer's state beside them."""
@@ -166,17 +179,7 @@ def _coming_bytes(
     if options.grads == "present":
         count += sum(p.numel() * p.element_size() for p in coming)
     if options.optimizer is not None:
-        report = _compiler.analyze_script(
-            script,
-            specs,
-            batch={find_symbol(specs): 1},
-            mode=options.mode,
-            loss=options.loss,
-            optimizer=options.optimizer,
-            device=options.device,
-            batches=0,
-            floor=False,
-        )
+        report = _analyze(script, specs, {find_symbol(specs): 1}, options)
         count += report["optimizer_bytes"]
     return count
 
