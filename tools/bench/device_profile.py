@@ -25,8 +25,8 @@ def read(file):
 
 def name_device(name):
     """As ``device=`` takes it: 'NVIDIA GeForce RTX 4060' is rtx-4060."""
-    words = [word for word in name.lower().split() if word not in ("nvidia", "geforce", "tesla")]
-    return "-".join(words)
+    words = name.lower().split()
+    return "-".join(word for word in words if word not in ("nvidia", "geforce"))
 
 
 def make_profile(record, source):
