@@ -6,6 +6,7 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "../ATen/Attention/AttentionLayers.h"
 #include "../ATen/Backward/BackwardReplay.h"
 #include "../ATen/TensorBytes.h"
 #include "CUDAModels.h"
@@ -56,6 +57,14 @@ struct Call {
 };
 } // namespace
 
+/// Whether none of the kernels takes the call, which is a matmul, a softmax and
+/// a matmul then. Source: check_tensor_shapes in sdp_utils_cpp.h.
+static bool takesMath(const WorkspaceRule &rule,
+                      ScaledDotProductAttentionOp op) {
+  auto query = rule.tensor(op.getQuery());
+  return query && query->dims.size() != 4;
+}
+
 /// None, and the rule says so, where which kernel runs, or what it takes, is
 /// not known.
 static std::optional<Call> read(WorkspaceRule &rule) {
@@ -66,8 +75,8 @@ static std::optional<Call> read(WorkspaceRule &rule) {
     rule.setInexact(why);
     return std::nullopt;
   };
-  if (!query || !key || !value || query->dims.size() != 4)
-    return refuse("a shape of attention is unknown, or has no four dims");
+  if (!query || !key || !value)
+    return refuse("a shape of attention is unknown");
   Call call{*query, *key, *value, rule.tensor(op.getAttnMask()),
             Call::Kernel::Efficient};
   Type type = query->elementType;
@@ -81,12 +90,18 @@ static std::optional<Call> read(WorkspaceRule &rule) {
   int64_t step =
       call.kernel == Call::Kernel::CuDNN ? kCuDNNStep : kEfficientStep;
   if (call.getWidth() % step != 0 || call.getWidth() > kMostWidth ||
-      value->dims.back() != call.getWidth() || op.draws() ||
-      op.getEnableGqa() || query->numElements() == 0)
-    return refuse("attention of wide or odd heads, with dropout, or of groups "
-                  "of heads, on CUDA");
-  if (op.getAttnMask() && (!call.mask || rule.wantsGradient(op.getAttnMask())))
-    return refuse("attention with a mask that is trained, on CUDA");
+      value->dims.back() != call.getWidth() || op.getEnableGqa() ||
+      query->numElements() == 0)
+    return refuse("attention of wide or odd heads, or of groups of heads, on "
+                  "CUDA");
+  // The other kernel draws on the host where no graph is captured.
+  if (call.kernel == Call::Kernel::CuDNN && op.draws())
+    return refuse("attention with dropout, on this card");
+  if (op.getAttnMask() && !call.mask)
+    return refuse("a shape of attention is unknown");
+  if (call.kernel == Call::Kernel::CuDNN &&
+      rule.wantsGradient(op.getAttnMask()))
+    return refuse("attention with a mask that is trained, on this card");
   return call;
 }
 
@@ -111,6 +126,9 @@ static AllocationTrace::Block convertMask(AllocationTrace &trace,
 }
 
 static void describeAttention(WorkspaceRule &rule) {
+  auto op = cast<ScaledDotProductAttentionOp>(rule.getOp());
+  if (takesMath(rule, op))
+    return attention::describeMath(rule, op);
   auto call = read(rule);
   auto result = rule.tensor(rule.getOp()->getResult(0));
   if (!call || !result)
@@ -137,6 +155,8 @@ static void describeAttention(WorkspaceRule &rule) {
 
 static void saveAttention(SavedRule &rule) {
   auto op = cast<ScaledDotProductAttentionOp>(rule.getOp());
+  if (takesMath(rule, op))
+    return attention::saveMath(rule, op);
   auto call = read(rule);
   if (!call)
     return;
@@ -186,7 +206,51 @@ static void runCuDNN(const Call &call, BackwardReplay &steps) {
   steps.allocateBriefly(rows * call.getWidth() + rows + kPlanBytes);
 }
 
+/// The gradient of a mask that is trained: of all scores, in rows of a multiple
+/// of 16 elements; the kernel writes it.
+static MadeTensor allocateMaskGradient(const Call &call,
+                                       BackwardReplay &steps) {
+  constexpr int64_t kStep = 16;
+  int64_t keys = call.key.dims[2];
+  ConcreteTensor scores{{call.getBatch(), call.getHeads(), call.getLength(),
+                         int64_t(llvm::alignTo(keys, kStep))},
+                        call.query.elementType};
+  MadeTensor made = steps.allocate(scores);
+  made.dims.back() = keys;
+  made.strides = scores.getStrides();
+  made.contiguous = keys == scores.dims.back();
+  return made;
+}
+
+/// It is summed to the extents of the mask. A mask whose rows were padded takes
+/// zeros with the padding, and then is cut. Source: preprocess_mask in
+/// native/transformers/attention.cpp, and the gradients of pad and slice.
+static void giveMaskGradient(const Call &call, BackwardReplay &steps,
+                             unsigned operand, MadeTensor made) {
+  const ConcreteTensor &mask = *call.mask;
+  auto replace = [&](const ConcreteTensor &by) {
+    MadeTensor next = steps.allocate(by);
+    steps.free(made);
+    made = next;
+  };
+  if (mask.numElements() != made.numElements()) {
+    ConcreteTensor sum{{}, mask.elementType};
+    sum.dims.append(mask.dims.begin(), mask.dims.end());
+    replace(sum);
+  }
+  if (int64_t padded = call.getPaddedBytes()) {
+    ConcreteTensor zeros{{padded / getElementBytes(mask.elementType)},
+                         mask.elementType};
+    replace(zeros);
+    replace(steps.read(operand));
+  }
+  steps.give(operand, made);
+}
+
 static void describeAttentionBackward(BackwardRule &rule) {
+  auto op = cast<ScaledDotProductAttentionOp>(rule.getOp());
+  if (takesMath(rule, op))
+    return attention::describeMathBackward(rule, op);
   auto call = read(rule);
   if (!call || !rule.getGradient())
     return koila::detail::describeUnknownBackward(rule);
@@ -194,6 +258,10 @@ static void describeAttentionBackward(BackwardRule &rule) {
   SmallVector<std::pair<unsigned, MadeTensor>, 3> gradients;
   for (unsigned operand : {0u, 1u, 2u})
     gradients.emplace_back(operand, steps.allocate(steps.read(operand)));
+  constexpr unsigned kMask = 3;
+  std::optional<MadeTensor> mask;
+  if (op.getAttnMask() && steps.wants(kMask))
+    mask = allocateMaskGradient(*call, steps);
   if (call->kernel == Call::Kernel::CuDNN)
     runCuDNN(*call, steps);
   else
@@ -211,6 +279,8 @@ static void describeAttentionBackward(BackwardRule &rule) {
                       1, 2);
     steps.give(operand, MadeTensor(turned, gradient.block));
   }
+  if (mask)
+    giveMaskGradient(*call, steps, kMask, *mask);
   steps.finish();
 }
 

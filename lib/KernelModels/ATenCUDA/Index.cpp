@@ -103,8 +103,7 @@ static void describeIndexBackward(BackwardRule &rule) {
   auto index = isByOneIndex(rule.getOp())
                    ? rule.tensor(rule.getOp()->getOperand(1))
                    : std::nullopt;
-  if (!index || !index->elementType.isInteger(64) || !rule.getGradient() ||
-      !rule.getGradient()->contiguous)
+  if (!index || !index->elementType.isInteger(64) || !rule.getGradient())
     return koila::detail::describeUnknownBackward(rule);
   BackwardReplay steps(rule);
   AllocationTrace &trace = steps;
@@ -113,10 +112,11 @@ static void describeIndexBackward(BackwardRule &rule) {
   MadeBlock wrapped = trace.allocate(places);
   MadeBlock linear = trace.allocate(places);
   trace.free(wrapped);
+  MadeTensor gradient = steps.contiguous(steps.getGradient());
   MadeBlock sorted = trace.allocate(places), origin = trace.allocate(places);
   MadeBlock range = trace.allocate(places);
   trace.allocateTemporary(boundSortBytes(rule, rows));
-  for (MadeBlock block : {range, origin, sorted, linear})
+  for (MadeBlock block : {range, origin, sorted, gradient.block, linear})
     trace.free(block);
   steps.finish();
 }

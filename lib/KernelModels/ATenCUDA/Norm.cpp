@@ -86,9 +86,8 @@ static void saveRows(SavedRule &rule) {
   auto rows = readRows(rule);
   if (!rows)
     return;
+  // Strided rows as they are, not their copy.
   saveDifferentiated(rule);
-  if (!rows->input.contiguous)
-    return rule.setInexact("what autograd keeps of strided rows on CUDA");
   for (int made = 0; made < rows->statistics; ++made)
     rule.keep(rows->getStatisticBytes());
 }
@@ -123,10 +122,11 @@ static PartialSums getPartialSums(BackwardRule &rule, const Rows &rows) {
 
 static void describeRowsBackward(BackwardRule &rule) {
   auto rows = readRows(rule);
-  if (!rows || !rule.getGradient() || !rows->input.contiguous)
+  if (!rows || !rule.getGradient())
     return koila::detail::describeUnknownBackward(rule);
   BackwardReplay steps(rule);
   MadeTensor gradient = steps.contiguous(steps.getGradient());
+  MadeTensor input = steps.contiguous(rows->input);
   if (steps.wants(0))
     steps.giveContiguous(0);
   // The gradients of the parameters, which sums of parts replace.
@@ -154,6 +154,7 @@ static void describeRowsBackward(BackwardRule &rule) {
   }
   for (auto &[operand, sum] : made)
     steps.give(operand, sum);
+  steps.free(input);
   steps.free(gradient);
   steps.finish();
 }
@@ -216,19 +217,20 @@ static void saveGroups(SavedRule &rule) {
   auto groups = readGroups(rule);
   if (!groups)
     return;
-  saveDifferentiated(rule);
-  if (!groups->input.contiguous)
-    return rule.setInexact("what autograd keeps of strided groups on CUDA");
+  // Of strided groups the copy. Source: group_norm in native/group_norm.cpp.
+  saveDifferentiated(rule, [&](Value value) {
+    return value == groups->op.getInput() ? getCopyBytes(groups->input) : 0;
+  });
   for (int statistic = 0; statistic < 2; ++statistic)
     rule.keep(groups->getStatisticBytes());
 }
 
 static void describeGroupsBackward(BackwardRule &rule) {
   auto groups = readGroups(rule);
-  if (!groups || !rule.getGradient() || !groups->input.contiguous ||
-      !rule.getGradient()->contiguous)
+  if (!groups || !rule.getGradient())
     return koila::detail::describeUnknownBackward(rule);
   BackwardReplay steps(rule);
+  MadeTensor gradient = steps.contiguous(steps.getGradient());
   if (steps.wants(0))
     steps.giveContiguous(0);
   for (Value parameter : {groups->op.getWeight(), groups->op.getBias()})
@@ -253,6 +255,7 @@ static void describeGroupsBackward(BackwardRule &rule) {
   }
   for (Block block : llvm::reverse(sums))
     trace.free(block);
+  steps.free(gradient);
   steps.finish();
 }
 

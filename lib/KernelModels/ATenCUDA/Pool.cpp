@@ -1,7 +1,7 @@
 //===- Pool.cpp - What pools allocate on a GPU ----------------------------===//
 //
 // Sources: native/cuda/DilatedMaxPool2d.cu, native/cuda/AveragePool2d.cu,
-// native/cuda/AdaptiveAveragePooling.cu.
+// native/cuda/AdaptiveAveragePooling.cu, native/cuda/AdaptiveMaxPooling2d.cu.
 //
 //===----------------------------------------------------------------------===//
 
@@ -50,6 +50,9 @@ static void describeAverages(WorkspaceRule &rule) {
 
 void cuda::addPoolModels(KernelLibrary &library) {
   kernels::addAdaptiveAverageModels(library);
+  library.add<AdaptiveMaxPool2dOp>(
+      {.forward = kernels::allocateNothing,
+       .backward = rules::describeImageAdaptiveMaximaBackward});
   library.add<AvgPool1dOp>({.forward = describeAverages,
                             .backward = rules::describeLineAveragesBackward});
   library.add<AvgPool2dOp>({.forward = describeAverages,

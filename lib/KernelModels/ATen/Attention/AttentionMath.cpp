@@ -208,8 +208,11 @@ AllocationTrace::Block attention::allocateBoolMask(AllocationTrace &trace,
 }
 
 /// A tensor of these bytes times a Python float, in place if they are zero.
-static AllocationTrace::Block scaleBy(AllocationTrace &trace, int64_t bytes,
+static AllocationTrace::Block scaleBy(AllocationTrace &trace,
+                                      const WorkspaceRule &rule, int64_t bytes,
                                       Type type) {
+  if (readsAnyType(rule))
+    return trace.allocate(bytes);
   auto number = trace.allocate(sizeof(double));
   auto cast = trace.allocate(type.isF64() ? 0 : getElementBytes(type));
   auto scaled = trace.allocate(bytes);
@@ -257,7 +260,7 @@ static MathBlocks writeMath(AllocationTrace &trace, WorkspaceRule &rule,
     held.push_back(trace.allocate(widened));
   if (steps.isWide)
     blocks.value = held.back();
-  blocks.query = scaleBy(trace, steps.query, steps.type);
+  blocks.query = scaleBy(trace, rule, steps.query, steps.type);
   if (op.getIsCausal())
     numbers = allocateCausalMask(trace, steps.mask, size);
   held.push_back(numbers);
@@ -267,7 +270,7 @@ static MathBlocks writeMath(AllocationTrace &trace, WorkspaceRule &rule,
     blocks.value = trace.allocate(steps.value);
     held.append({blocks.value, key});
   }
-  blocks.key = scaleBy(trace, steps.key, steps.type);
+  blocks.key = scaleBy(trace, rule, steps.key, steps.type);
   // Autograd keeps what was multiplied.
   bool wantsQuery = rule.wantsGradient(op.getQuery());
   blocks.first = blas::allocateMatmul(
@@ -281,7 +284,7 @@ static MathBlocks writeMath(AllocationTrace &trace, WorkspaceRule &rule,
   // Autograd keeps what the noise was multiplied with, and the noise.
   if (op.draws()) {
     blocks.noise = trace.allocate(steps.scores);
-    scaleBy(trace, 0, steps.type);
+    scaleBy(trace, rule, 0, steps.type);
     blocks.dropped = trace.allocate(steps.scores);
     if (!trainsScores(rule, op)) {
       trace.free(blocks.noise);
