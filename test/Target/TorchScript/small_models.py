@@ -80,6 +80,21 @@ class Gradients(nn.Module):
         return of_weight, of_scale, of_shift
 
 
+class IntoTheBatch(nn.Module):
+    """Windows join the samples, and the number of samples follows in place; in units
+    of four, which a trace keeps as another constant of the same number."""
+
+    def forward(self, x):
+        batch, units = x.shape[0], x.shape[2] // 4
+        x = x.view(batch, 8, 8, -1)
+        for _ in range(2):
+            rows = x.shape[1] // 2
+            windows = x.view(batch, rows, 2, rows, 2, -1).permute(0, 2, 4, 1, 3, 5)
+            x = windows.flatten(0, 2)
+            batch *= 4
+        return x.reshape(-1, 64, units * 4).sum(1).exp()
+
+
 def main():
     warnings.simplefilter("ignore")
     torch.manual_seed(0)
@@ -87,6 +102,7 @@ def main():
     folder.mkdir(exist_ok=True)
     x = torch.randn(3, 6)
     torch.jit.trace(Sized(), x).save(folder / "sized.pt")
+    torch.jit.trace(IntoTheBatch(), torch.randn(3, 64, 12)).save(folder / "windows.pt")
     torch.jit.trace(nn.Identity(), x).save(folder / "identity.pt")
     torch.jit.script(Tied()).save(folder / "tied.pt")
     torch.jit.script(Gradients()).save(folder / "gradients.pt")

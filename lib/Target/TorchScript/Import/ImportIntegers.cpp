@@ -63,6 +63,19 @@ static bool holdsInteger(Value tensor) {
   return succeeded(op.inferShapes(rule)) && rule.getResults().front().integer;
 }
 
+/// The operator that a form in place stands for; none for others.
+static std::optional<c10::Symbol> getOutOfPlace(c10::Symbol kind) {
+  if (kind == aten::add_)
+    return aten::add;
+  if (kind == aten::sub_)
+    return aten::sub;
+  if (kind == aten::mul_)
+    return aten::mul;
+  if (kind == aten::floor_divide_)
+    return aten::floor_divide;
+  return std::nullopt;
+}
+
 bool FunctionImporter::importInteger(Node *node) {
   auto isModelled = [&](size_t i) {
     auto it = values.find(node->input(i));
@@ -102,6 +115,14 @@ bool FunctionImporter::importInteger(Node *node) {
   };
   if (llvm::any_of(node->inputs(), isShared) || isShared(node->output()))
     return false;
+  // `batch *= 4` of a traced program: the tensor of the number is that of the
+  // result, if nobody reads the one before after that.
+  auto outOfPlace = getOutOfPlace(kind);
+  if (outOfPlace && (!isTensor || !isModelled(0) ||
+                     isSeenElsewhere(node->input(0), node)))
+    return false;
+  bool isInPlace = outOfPlace.has_value();
+  kind = outOfPlace.value_or(kind);
   auto finish = [&](Value number) {
     if (!isTensor) {
       values[node->output()] = number;
@@ -118,13 +139,18 @@ bool FunctionImporter::importInteger(Node *node) {
     std::optional<c10::IValue> literal;
     if (operands.size() == 1 && count >= 2)
       literal = getLiteral(node->input(1));
-    bool wraps = literal && (literal->isInt() || kind == aten::add ||
-                             kind == aten::sub || kind == aten::mul);
+    bool wraps = literal && (literal->isInt() ||
+                             (!isInPlace &&
+                              (kind == aten::add || kind == aten::sub ||
+                               kind == aten::mul)));
     operands.push_back(number);
-    values[node->output()] = NumToTensorOp::create(
+    auto holder = NumToTensorOp::create(
         builder, location, RankedTensorType::get({}, builder.getI64Type()),
         DynamicAttr::get(context), wraps ? builder.getUnitAttr() : UnitAttr(),
         operands);
+    if (isInPlace)
+      holder->setAttr("tied", builder.getUnitAttr());
+    values[node->output()] = holder;
     return true;
   };
 

@@ -38,6 +38,9 @@ void rules::describeNumberStorage(StorageRule &rule) {
   // torch/csrc/jit/passes/peephole.cpp), and drops what nobody reads. What was
   // computed of other tensors is the result of an operator, and stays.
   Operation *op = rule.getOp();
+  // Import marks what the program computed in place.
+  if (op->hasAttr("tied"))
+    return rule.setTied(0, op->getOperand(0));
   if (llvm::none_of(op->getOperandTypes(), llvm::IsaPred<TensorType>) &&
       llvm::all_of(op->getUsers(),
                    llvm::IsaPred<IntTensorOp, FloatTensorOp, IntImplicitOp,
