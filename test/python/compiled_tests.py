@@ -191,6 +191,25 @@ def test_a_trace_stands_for_its_shapes_only(options):
     torch.testing.assert_close(gradients, list(plain_gradients(module, longer, y)))
 
 
+class IntoTheBatch(nn.Module):
+    """Two numbers of a trace, whose constants TorchScript compares."""
+
+    def forward(self, x):
+        batch = x.shape[0]
+        batch *= 4
+        return x.view(batch, -1).exp().view(batch // 4, -1)
+
+
+def test_a_trace_that_changes_a_number_in_place():
+    x = torch.randn(64, 8)
+    traced = torch.jit.trace(IntoTheBatch(), x[:3])
+    compiled = koila.compile(traced, x, tile=8)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for given in (x, x[:5]):
+            torch.testing.assert_close(compiled(given), given.exp())
+
+
 def test_a_saved_trace_raises_where_it_does_not_hold(tmp_path):
     module = Unrolled().eval()
     compiled = koila.compile(module, torch.randn(16, 128), tile=8)

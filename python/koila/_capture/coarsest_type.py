@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from koila._capture.dispatch_mode import DispatchMode
+from koila._capture.dispatch_mode import DispatchMode, call_operator
 from koila._capture.module_snapshot import tensors_of
 
 __all__ = ["CoarsestType"]
@@ -22,7 +22,7 @@ class CoarsestType(DispatchMode):  # type: ignore[no-untyped-call]
         self.dtype: torch.dtype | None = None
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        result = func(*args, **(kwargs or {}))
+        result = call_operator(func, args, kwargs)
         for tensor in tensors_of([result]):
             dtype = tensor.dtype
             if dtype.is_floating_point and (

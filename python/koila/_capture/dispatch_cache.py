@@ -22,7 +22,7 @@ from torch._subclasses.fake_tensor import (
 from torch.autograd.graph import saved_tensors_hooks
 
 from koila._capture.batch_int import BatchInt
-from koila._capture.dispatch_mode import DispatchMode
+from koila._capture.dispatch_mode import DispatchMode, call_operator
 from koila._capture.result_strides import correct_strides
 from koila._capture.stand_ins import find_stand_in, is_selection
 from koila._capture.values import Call, Meta, Node, Slot, Value, collect, is_float, rebuild
@@ -235,7 +235,7 @@ class _Watch(DispatchMode):
             is_written = argument.alias_info is not None and argument.alias_info.is_write
             if is_written and isinstance(given.get(name), (list, tuple)):
                 self.written += given[name]
-        result = func(*args, **(kwargs or {}))
+        result = call_operator(func, args, kwargs)
         found: list[torch.Tensor] = []
         collect(result, found)
         self.made += sum(tensor.numel() * tensor.itemsize for tensor in found)

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from koila._capture.by_memory import place_of
-from koila._capture.dispatch_mode import DispatchMode
+from koila._capture.dispatch_mode import DispatchMode, call_operator
 from koila._capture.module_snapshot import tensors_of
 
 __all__ = ["HeldBytes"]
@@ -28,7 +28,7 @@ class HeldBytes(DispatchMode):  # type: ignore[no-untyped-call]
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        result = func(*args, **kwargs)
+        result = call_operator(func, args, kwargs)
         given = {place_of(tensor) for tensor in tensors_of([args, kwargs])}
         for tensor in tensors_of([result]):
             key = place_of(tensor)

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from koila._capture.dispatch_mode import DispatchMode
+from koila._capture.dispatch_mode import DispatchMode, call_operator
 from koila._capture.guards import PLAIN, Guarded, Reading, say_change
 
 __all__ = ["Changes", "Snapshot", "State", "seed", "tensors_of"]
@@ -252,7 +252,7 @@ class _Writes(DispatchMode):
                         name = self._names.get(tensor.untyped_storage()._cdata)
                         if name is not None:
                             self._keep(name)
-        return func(*args, **kwargs)
+        return call_operator(func, args, kwargs)
 
     def restore(self, changes: Changes) -> None:
         for name, weight in self._weights.items():

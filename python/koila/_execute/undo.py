@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from koila._capture.by_memory import place_of
-from koila._capture.dispatch_mode import DispatchMode
+from koila._capture.dispatch_mode import DispatchMode, call_operator
 from koila._capture.module_snapshot import tensors_of
 from koila._capture.values import unnoticed
 from koila._errors import KoilaError
@@ -228,7 +228,7 @@ class WriteWatch(DispatchMode):
                 memory = _get_memory(tensor)
                 if memory not in self._made and memory not in self._known:
                     self._written.append(f"a tensor of shape {list(tensor.shape)}, by {func}")
-        result = func(*args, **kwargs)
+        result = call_operator(func, args, kwargs)
         # A view is of memory that was there.
         given = {_get_memory(tensor) for tensor in tensors_of([args, kwargs])}
         self._made.update({_get_memory(tensor) for tensor in tensors_of([result])} - given)
