@@ -76,10 +76,13 @@ class OutOfMemory(Exception):
 
 
 class Process:
-    """A process with a caching allocator; streams are numbers, 0 the default one."""
+    """A process with a caching allocator; streams are numbers, 0 the default one.
+    ``searches`` says of an allocation whether cuDNN then looks for its fastest kernel, with
+    torch.backends.cudnn.benchmark: what is cached goes after that, by Conv_v8.cpp."""
 
-    def __init__(self, settings="", goes_by_address=False, capacity=UNLIMITED):
+    def __init__(self, settings="", goes_by_address=False, capacity=UNLIMITED, searches=None):
         self.allocator = CachingAllocator(settings, capacity, goes_by_address)
+        self.searches = searches
         self._shared = set()
 
     def allocate(self, size, stream=0):
@@ -109,6 +112,8 @@ class Process:
                 kind = event.get("left", "")
                 blocks[block] = Left(self.allocate(event["bytes"]), kind, event["op"])
                 sizes[block] = event["bytes"]
+                if self.searches is not None and self.searches(event):
+                    self.allocator.empty_cache()
             elif block in blocks:
                 # Of a lump a part may go before the rest.
                 sizes[block] -= event["bytes"]

@@ -8,6 +8,7 @@ from torch import nn
 
 import gpu_libraries
 from gpu_capture import BATCH, construct, declare_torchvision
+from gpu_convolutions import Convolutions
 from gpu_jobs import MIB, Process, Program, Rows, Trainer, list_tensors
 from koila._errors import KoilaError
 
@@ -42,6 +43,7 @@ class TimmProgram(Program):
             torch.empty(BATCH, *image, device="meta"),
             torch.zeros(BATCH, dtype=torch.int64, device="meta"),
         )
+        self.convolutions = Convolutions(module)
         shape = ",".join(map(str, image))
         super().__init__(
             module, inputs, [f"float32[B,{shape}]", f"int64[B]{{0:{classes}}}"], device
@@ -134,7 +136,9 @@ class TimmJob:
         self.construction_seconds = seconds if make_program.cache_info().misses > before else None
 
     def run(self, capacity):
-        process = Process(capacity=capacity, goes_by_address=True)
+        # The script sets torch.backends.cudnn.benchmark.
+        searches = self.program.convolutions.start_search()
+        process = Process(capacity=capacity, goes_by_address=True, searches=searches)
         for size in self.sizes:
             process.allocate(size)
         loader = PrefetchLoader(process, self.pixels, self.batch)
@@ -144,7 +148,7 @@ class TimmJob:
         for _ in range(self.STEPS):
             loader.advance()
             trainer.step(self.batch)
-        return process.reserved
+        return process.reserved + self.program.convolutions.bound_workspace(self.batch)
 
     @property
     def programs(self):
