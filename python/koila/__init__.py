@@ -29,6 +29,7 @@ from koila._errors import (
     KoilaWarning,
     Location,
     OutOfMemoryError,
+    UnpromisedError,
 )
 from koila._extensions import load_extension
 from koila._lazy import BatchedPair, BatchInfo, Evaluation, LazyFunction, LazyTensor, run
@@ -72,6 +73,7 @@ __all__ = [
     "Runnable",
     "RunnableTensor",
     "TensorMixin",
+    "UnpromisedError",
     "UnsupportedError",
     "analyze",
     "check_op",

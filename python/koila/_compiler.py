@@ -28,6 +28,7 @@ from koila._errors import (
     Location,
     RuleError,
 )
+    UnpromisedError,
 from koila._interrupt import let_through
 from koila._temporary import explain_write, temporary_folder
 
@@ -677,7 +678,8 @@ def _make_error(messages: Sequence[Mapping[str, Any]], name: str) -> CompileErro
     text = first["message"]
     if (smallest := first.get("smallest_budget")) is not None:
         return BudgetError(text, _place(first, name), tuple(notes), int(smallest))
-    return CompileError(text, _place(first, name), tuple(notes))
+    kind = UnpromisedError if first.get("is_unpromised") else CompileError
+    return kind(text, _place(first, name), tuple(notes))
 
 
 def _warn(message: Mapping[str, Any], name: str) -> None:

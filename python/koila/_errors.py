@@ -19,6 +19,7 @@ __all__ = [
     "Location",
     "OutOfMemoryError",
     "RuleError",
+    "UnpromisedError",
     "explain_torch",
     "warn_at",
 ]
@@ -90,6 +91,11 @@ class BudgetError(CompileError, torch.OutOfMemoryError):
     ) -> None:
         super().__init__(message, location, notes)
         self.smallest_budget = smallest_budget
+
+
+class UnpromisedError(CompileError):
+    """A budget cannot be promised, as the memory of an operator is not known. It can be
+    compiled in tiles of a given size."""
 
 
 class OutOfMemoryError(KoilaError, torch.OutOfMemoryError):

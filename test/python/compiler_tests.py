@@ -97,6 +97,20 @@ def test_budget_error():
         )
 
 
+def test_a_budget_that_cannot_be_promised():
+    source = script(torch.nn.Conv2d(3, 8, 3))
+    with pytest.raises(koila.UnpromisedError, match=r"conv2d.*give tile=N instead"):
+        _compiler.compile_script(
+            source, ["float32[B,3,9,9]"], batch={"B": 8}, budget="1MiB", device="cuda"
+        )
+    # What no tile can have is another matter, whatever is known.
+    with pytest.raises(koila.CompileError, match="mixes samples") as caught:
+        _compiler.compile_script(
+            script(networks.Softmax()), ["float32[B,4]"], batch={"B": 8}, tile=2, device="cuda"
+        )
+    assert not isinstance(caught.value, koila.UnpromisedError)
+
+
 def test_enough_memory_means_no_split():
     compiled = _compiler.compile_script(
         script(networks.mlp()), [SPEC], batch={"B": 64}, budget="1GiB"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import warnings
 from collections.abc import Callable
 from typing import TypeVar, cast
@@ -87,4 +88,6 @@ def _add_note(error: CompileError, note: CompileError | str) -> CompileError:
     if isinstance(note, CompileError):
         place = note.location
         note = f"{place.file}:{place.line}: {note.message}" if place else note.message
-    return CompileError(error.message, error.location, (*error.notes, note))
+    made = copy.copy(error)
+    made.notes = (*error.notes, note)
+    return made

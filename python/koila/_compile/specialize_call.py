@@ -20,9 +20,9 @@ from koila._compile.check import check as run_check
 from koila._compile.choose_form import choose
 from koila._compile.specialized_module import Specialization
 from koila._device import describe_mix, find_device_of, find_target
-from koila._errors import CompileError, Location
+from koila._errors import CompileError, Location, UnpromisedError
 from koila._interrupt import uninterrupted
-from koila._plan.unpromised import choose_tile, is_unpromised
+from koila._plan.unpromised import choose_tile
 from koila.memory import budget_bytes, format_bytes
 
 __all__ = ["Recipe", "find_device", "specialize"]
@@ -123,9 +123,8 @@ def _rewrite(
 
     try:
         return rewrite(options)
-    except CompileError as error:
-        is_on_cpu = find_target(options.device) == "cpu"
-        if is_on_cpu or not is_unpromised(error) or not isinstance(options.budget, int):
+    except UnpromisedError as error:
+        if find_target(options.device) == "cpu" or not isinstance(options.budget, int):
             raise
         problem = error.message.removesuffix("; give tile=N instead")
     report = _analyze(script, specs, batch, options)

@@ -45,12 +45,13 @@ from koila._errors import (
     KoilaWarning,
     Location,
     OutOfMemoryError,
+    UnpromisedError,
     explain_torch,
 )
 from koila._operators import registry
 from koila._out_of_memory import let_go, ran_out
 from koila._plan.announce import Announced, announce, is_strict, note, restart
-from koila._plan.unpromised import choose_tile, is_unpromised
+from koila._plan.unpromised import choose_tile
 
 __all__ = [
     "Cut",
@@ -614,7 +615,7 @@ class Run:
         try:
             return _Choice(traced, budget, self._rewrite(grads, budget=budget), None)
         except CompileError as error:
-            if not is_unpromised(error) or self.batch is None:
+            if not isinstance(error, UnpromisedError) or self.batch is None:
                 return _Choice(traced, budget, _bare(error), None)
             doubt = _bare(error)
         peak, batch = self.report()["peak_bytes"], self.batch

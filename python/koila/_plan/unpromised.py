@@ -7,17 +7,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from koila._compiler import Compiled
-from koila._errors import CompileError
 
-__all__ = ["choose_tile", "is_unpromised"]
+__all__ = ["choose_tile"]
 
 # The part of a budget that figures are to take, with room for what they do not count.
 _SHARE = 2
-
-
-def is_unpromised(error: CompileError) -> bool:
-    """Whether a program was refused for its figures alone."""
-    return "cannot be promised" in error.message
 
 
 def choose_tile(

@@ -62,7 +62,7 @@ void Messages::addDiagnostic(mlir::Diagnostic &diagnostic) {
   anyError |= severity == "error";
   llvm::json::Object object{{"severity", severity},
                             {"message", llvm::json::fixUTF8(diagnostic.str())}};
-  // Numbers that a pass gives with its text.
+  // Numbers and flags that a pass gives with its text.
   for (const mlir::DiagnosticArgument &argument : diagnostic.getMetadata()) {
     if (argument.getKind() !=
         mlir::DiagnosticArgument::DiagnosticArgumentKind::Attribute)
@@ -72,7 +72,10 @@ void Messages::addDiagnostic(mlir::Diagnostic &diagnostic) {
     if (!fields)
       continue;
     for (mlir::NamedAttribute field : fields)
-      if (auto number = llvm::dyn_cast<mlir::IntegerAttr>(field.getValue()))
+      if (auto flag = llvm::dyn_cast<mlir::BoolAttr>(field.getValue()))
+        object[field.getName().strref()] = flag.getValue();
+      else if (auto number =
+                   llvm::dyn_cast<mlir::IntegerAttr>(field.getValue()))
         object[field.getName().strref()] = number.getInt();
   }
   add(std::move(object), diagnostic.getLocation());

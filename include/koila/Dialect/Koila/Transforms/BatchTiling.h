@@ -90,6 +90,10 @@ struct RecomputeFigures {
 /// bytes, in a dictionary.
 inline constexpr llvm::StringLiteral kSmallestBudget = "smallest_budget";
 
+/// In the same way of an error that has nothing to say against the program but
+/// that its figures may be too small to promise a budget: true.
+inline constexpr llvm::StringLiteral kIsUnpromised = "is_unpromised";
+
 struct TilingOptions {
   /// Samples per tile, a power of two; 0: by budget.
   int64_t tile = 0;

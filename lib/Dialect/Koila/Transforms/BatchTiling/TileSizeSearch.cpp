@@ -94,16 +94,30 @@ static void attachLiveTensors(InFlightDiagnostic &error,
     error.attachNote() << "and " << report.liveAtPeak.size() - kMost << " more";
 }
 
+/// For who handles the diagnostic: the text is for people.
+static void attachField(InFlightDiagnostic &error, StringRef name,
+                        Attribute value) {
+  Builder builder(value.getContext());
+  error.getUnderlyingDiagnostic()->getMetadata().push_back(DiagnosticArgument(
+      builder.getDictionaryAttr(builder.getNamedAttr(name, value))));
+}
+
+static InFlightDiagnostic refusePromise(FunctionOpInterface function) {
+  InFlightDiagnostic error = function.emitError();
+  attachField(error, kIsUnpromised, BoolAttr::get(function.getContext(), true));
+  error << "a budget cannot be promised: ";
+  return error;
+}
+
 /// A figure that misses bytes cannot carry a promise.
 static LogicalResult checkBounded(FunctionOpInterface function,
                                   const PeakReport &report) {
   const Inexactness *entry = report.getUnbounded();
   if (!entry)
     return success();
-  InFlightDiagnostic error = function.emitError()
-                             << "a budget cannot be promised: memory of '"
-                             << entry->op << "' is not known exactly ("
-                             << entry->reason << ")";
+  InFlightDiagnostic error = refusePromise(function);
+  error << "memory of '" << entry->op << "' is not known exactly ("
+        << entry->reason << ")";
   if (entry->place.isKnown())
     error << " at " << entry->place.file << ":" << entry->place.line;
   return error << "; give tile=N instead";
@@ -314,8 +328,7 @@ static LogicalResult tileByBudget(ModuleOp module, FunctionOpInterface function,
     return success();
   }
   if (symbol.empty() && !isOriginal)
-    return function.emitError()
-           << "a budget cannot be promised: "
+    return refusePromise(function)
            << function->getAttrOfType<StringAttr>(kLifetimesAttr).getValue()
            << ", and no symbol is the batch, so that the program cannot be "
               "rewritten: give one by --input";
@@ -364,11 +377,8 @@ static LogicalResult tileByBudget(ModuleOp module, FunctionOpInterface function,
     else
       error << ", with tile " << leastTile;
     error << " for " << symbol << " = " << batch;
-    // For who handles the diagnostic: the text is for people.
-    Builder builder(function.getContext());
-    error.getUnderlyingDiagnostic()->getMetadata().push_back(
-        DiagnosticArgument(builder.getDictionaryAttr(builder.getNamedAttr(
-            kSmallestBudget, builder.getI64IntegerAttr(smallest)))));
+    attachField(error, kSmallestBudget,
+                Builder(function.getContext()).getI64IntegerAttr(smallest));
     attachLiveTensors(error, isUntiled ? report : final);
     return failure();
   }
