@@ -9,6 +9,7 @@
 //===----------------------------------------------------------------------===//
 
 #include <ATen/ATen.h>
+#include <ATen/CPUGeneratorImpl.h>
 #include <ATen/EmptyTensor.h>
 #include <ATen/detail/PrivateUse1HooksInterface.h>
 #include <ATen/native/CPUFallback.h>
@@ -20,7 +21,7 @@
 #include <ATen/ops/view_native.h>
 #include <algorithm>
 #include <atomic>
-#include <c10/core/Allocator.h>
+#include <c10/core/CachingDeviceAllocator.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <c10/core/impl/alloc_cpu.h>
 #include <c10/util/ScopeExit.h>
@@ -39,20 +40,30 @@ static const c10::Device kDevice(kStandIn, 0);
 //===----------------------------------------------------------------------===//
 
 namespace {
-class CappedMemory final : public c10::Allocator {
+class CappedMemory final : public c10::DeviceAllocator {
 public:
   c10::DataPtr allocate(size_t bytes) override;
   c10::DeleterFnPtr raw_deleter() const override { return release; }
   void copy_data(void *to, const void *from, size_t bytes) const override {
     default_copy_data(to, from, bytes);
   }
-  void emptyCache();
-
   static void release(void *data);
+  /// Gives back what is kept; the mutex is held.
+  void dropCached();
+
+  // What LibTorch asks of any device.
+  bool initialized() override { return true; }
+  void emptyCache(c10::MempoolId_t = {0, 0}) override;
+  void recordStream(const c10::DataPtr &, c10::Stream) override {}
+  c10::CachingDeviceAllocator::DeviceStats
+      getDeviceStats(c10::DeviceIndex) override;
+  void resetAccumulatedStats(c10::DeviceIndex) override {}
+  void resetPeakStats(c10::DeviceIndex) override;
 
   std::mutex mutex;
   int64_t cap = std::numeric_limits<int64_t>::max();
-  int64_t allocated = 0, peak = 0, reserved = 0, refusals = 0;
+  int64_t allocated = 0, peak = 0, refusals = 0;
+  int64_t reserved = 0, reservedPeak = 0;
   /// Bytes that programs have copied to the CPU.
   std::atomic<int64_t> takenDown = 0;
 
@@ -68,7 +79,31 @@ static CappedMemory &getMemory() {
   return *memory;
 }
 
-void CappedMemory::emptyCache() {
+void CappedMemory::emptyCache(c10::MempoolId_t) {
+  std::lock_guard lock(mutex);
+  dropCached();
+}
+
+c10::CachingDeviceAllocator::DeviceStats
+CappedMemory::getDeviceStats(c10::DeviceIndex) {
+  constexpr auto kAll =
+      static_cast<size_t>(c10::CachingAllocator::StatType::AGGREGATE);
+  std::lock_guard lock(mutex);
+  c10::CachingDeviceAllocator::DeviceStats stats;
+  stats.allocated_bytes[kAll].current = allocated;
+  stats.allocated_bytes[kAll].peak = peak;
+  stats.reserved_bytes[kAll].current = reserved;
+  stats.reserved_bytes[kAll].peak = reservedPeak;
+  return stats;
+}
+
+void CappedMemory::resetPeakStats(c10::DeviceIndex) {
+  std::lock_guard lock(mutex);
+  peak = allocated;
+  reservedPeak = reserved;
+}
+
+void CappedMemory::dropCached() {
   for (auto [size, data] : cached) {
     c10::free_cpu(data);
     reserved -= size;
@@ -88,7 +123,7 @@ c10::DataPtr CappedMemory::allocate(size_t bytes) {
     cached.erase(found);
   } else {
     if (size > cap - reserved)
-      emptyCache();
+      dropCached();
     if (size > cap - reserved) {
       ++refusals;
       TORCH_CHECK_WITH(OutOfMemoryError, false,
@@ -97,6 +132,7 @@ c10::DataPtr CappedMemory::allocate(size_t bytes) {
     }
     data = c10::alloc_cpu(size);
     reserved += size;
+    reservedPeak = std::max(reservedPeak, reserved);
   }
   blocks[data] = size;
   allocated += size;
@@ -138,11 +174,7 @@ extern "C" void koilaStandInRead(int64_t *figures) {
   figures[5] = memory.takenDown;
 }
 
-extern "C" void koilaStandInEmptyCache() {
-  CappedMemory &memory = getMemory();
-  std::lock_guard lock(memory.mutex);
-  memory.emptyCache();
-}
+extern "C" void koilaStandInEmptyCache() { getMemory().emptyCache(); }
 
 //===----------------------------------------------------------------------===//
 // The device
@@ -187,12 +219,17 @@ struct Hooks final : at::PrivateUse1HooksInterface {
     return 0;
   }
   at::Device getDeviceFromPtr(void *) const override { return kDevice; }
+  /// Operators that draw run on the CPU, too.
+  const at::Generator &getDefaultGenerator(c10::DeviceIndex) const override {
+    return at::detail::getDefaultCPUGenerator();
+  }
 };
 } // namespace
 
 C10_REGISTER_GUARD_IMPL(PrivateUse1, Guard)
 
 static const bool isRegistered = [] {
+  c10::register_privateuse1_backend("standin");
   c10::SetAllocator(kStandIn, &getMemory());
   at::RegisterPrivateUse1HooksInterface(new Hooks);
   return true;

@@ -75,7 +75,7 @@ void Calibration::compare(const CalibrationCall &call, Tally &tally) {
     Signature signature(method, options, context);
     std::vector<c10::IValue> inputs =
         makeInputs(method, signature, options.seed);
-    int64_t measured = measurePeak(module, path, mode, inputs);
+    int64_t measured = measurePeak(module, path, mode, inputs).bytes;
     int64_t difference = measured - *prediction.peakBytes;
     ++tally.calls;
     tally.larger += difference > 0;

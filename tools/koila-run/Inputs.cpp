@@ -194,6 +194,13 @@ koila::run::cloneInputs(const std::vector<c10::IValue> &inputs) {
 }
 
 std::vector<c10::IValue>
+koila::run::putOn(c10::Device device, const std::vector<c10::IValue> &inputs) {
+  return mapInputs(inputs, [&](const at::Tensor &tensor) {
+    return tensor.detach().to(device).requires_grad_(tensor.requires_grad());
+  });
+}
+
+std::vector<c10::IValue>
 koila::run::cloneToDouble(const std::vector<c10::IValue> &inputs) {
   return mapInputs(inputs, [](const at::Tensor &tensor) {
     at::Tensor copy = tensor.detach().clone();

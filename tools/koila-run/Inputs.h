@@ -22,6 +22,9 @@ mapTensors(const c10::IValue &value,
 
 /// Copies that share no storage with the originals.
 std::vector<c10::IValue> cloneInputs(const std::vector<c10::IValue> &inputs);
+/// Copies on a device.
+std::vector<c10::IValue> putOn(c10::Device device,
+                               const std::vector<c10::IValue> &inputs);
 /// The same with floating point tensors in float64.
 std::vector<c10::IValue> cloneToDouble(const std::vector<c10::IValue> &inputs);
 

@@ -50,7 +50,7 @@ torch::jit::Module koila::run::load(const std::string &path,
   try {
     auto unit = std::make_shared<torch::jit::CompilationUnit>();
     torch::jit::ExtraFilesMap extra;
-    return torch::jit::import_ir_module(unit, path, c10::Device(c10::kCPU),
+    return torch::jit::import_ir_module(unit, path, c10::Device(options.device),
                                         extra, /*load_debug_files=*/true,
                                         restoreShapes);
   } catch (const c10::Error &error) {

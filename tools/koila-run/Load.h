@@ -9,7 +9,7 @@
 
 namespace koila::run {
 
-/// Checks the archive as koila-opt does and loads it to the CPU. With
+/// Checks the archive as koila-opt does and loads it to its device. With
 /// `restoreShapes`, the shapes recorded at tracing become types of the graph's
 /// inputs. Throws UserError.
 torch::jit::Module load(const std::string &path, const Options &options,

@@ -66,9 +66,36 @@ c10::IValue koila::run::call(const torch::jit::Module &module,
   }
 }
 
-int64_t koila::run::measurePeak(const torch::jit::Module &module,
-                                const std::string &path, const CallMode &mode,
-                                const std::vector<c10::IValue> &inputs) {
+static MeasuredPeak measureDevice(const torch::jit::Module &module,
+                                  const std::string &path, const CallMode &mode,
+                                  const std::vector<c10::IValue> &inputs) {
+  DeviceStatistics statistics(mode.device);
+  DevicePeaks most;
+  auto run = [&]() {
+    int64_t before = statistics.getAllocated();
+    statistics.restartPeaks();
+    {
+      c10::IValue result = call(module, path, mode, inputs);
+      synchronize(mode.device);
+    }
+    DevicePeaks peaks = statistics.getPeaks();
+    most = {std::max(most.allocated, peaks.allocated),
+            std::max(most.reserved, peaks.reserved)};
+    return peaks.allocated - before;
+  };
+  run();
+  int64_t peak = 0;
+  for (int count = 0; count < 3; ++count)
+    peak = std::max(peak, run());
+  return {peak, most};
+}
+
+MeasuredPeak koila::run::measurePeak(const torch::jit::Module &module,
+                                     const std::string &path,
+                                     const CallMode &mode,
+                                     const std::vector<c10::IValue> &inputs) {
+  if (!mode.device.is_cpu())
+    return measureDevice(module, path, mode, inputs);
   call(module, path, mode, inputs);
   int64_t peak = 0;
   for (int run = 0; run < 3; ++run) {
@@ -78,7 +105,7 @@ int64_t koila::run::measurePeak(const torch::jit::Module &module,
     c10::IValue result = call(module, path, mode, inputs);
     peak = std::max(peak, counter->getPeak());
   }
-  return peak;
+  return {peak, std::nullopt};
 }
 
 double koila::run::measureTime(const torch::jit::Module &module,
@@ -86,6 +113,7 @@ double koila::run::measureTime(const torch::jit::Module &module,
                                const std::vector<c10::IValue> &inputs) {
   auto start = std::chrono::steady_clock::now();
   c10::IValue result = call(module, path, mode, inputs);
+  synchronize(mode.device);
   auto end = std::chrono::steady_clock::now();
   return std::chrono::duration<double, std::milli>(end - start).count();
 }

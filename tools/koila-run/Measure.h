@@ -3,6 +3,7 @@
 #ifndef KOILA_TOOLS_KOILARUN_MEASURE_H
 #define KOILA_TOOLS_KOILARUN_MEASURE_H
 
+#include "DeviceMeasure.h"
 #include <ATen/core/ivalue.h>
 #include <c10/util/Exception.h>
 #include <mutex>
@@ -17,6 +18,8 @@ struct CallMode {
   std::string method;
   bool gradMode = false;
   uint64_t seed = 0;
+  /// Where the weights and the inputs are.
+  c10::Device device = c10::Device(c10::kCPU);
 };
 
 /// Threads, and an executor whose memory does not depend on the run number.
@@ -41,11 +44,19 @@ private:
 c10::IValue call(const torch::jit::Module &module, const std::string &path,
                  const CallMode &mode, const std::vector<c10::IValue> &inputs);
 
-/// Peak of what the c10 CPU allocator hands out during a call, over three
-/// calls after one that is not counted; outputs count.
-int64_t measurePeak(const torch::jit::Module &module, const std::string &path,
-                    const CallMode &mode,
-                    const std::vector<c10::IValue> &inputs);
+struct MeasuredPeak {
+  /// Over three calls after one that is not counted, without what was there
+  /// before; outputs count.
+  int64_t bytes = 0;
+  /// Of a device, over all four.
+  std::optional<DevicePeaks> device;
+};
+
+/// Peak of what the allocator of the device hands out during a call: on the CPU
+/// that of c10.
+MeasuredPeak measurePeak(const torch::jit::Module &module,
+                         const std::string &path, const CallMode &mode,
+                         const std::vector<c10::IValue> &inputs);
 
 /// Milliseconds of one call.
 double measureTime(const torch::jit::Module &module, const std::string &path,

@@ -10,7 +10,7 @@
 #include "koila/Extension/Loading.h"
 #include "koila/Support/ByteSize.h"
 #include "llvm/ADT/STLExtras.h"
-#include "llvm/ADT/StringRef.h"
+#include "llvm/ADT/StringExtras.h"
 
 using namespace koila;
 using namespace koila::run;
@@ -45,6 +45,9 @@ sample's results would also have passed counts as a failure.
   --repeat N          timed calls, of which the median is shown (default: 5)
   --seed S            seed of the made-up values (default: 0)
   --threads N         threads (default: OMP_NUM_THREADS, else the cores)
+  --device NAME       cpu (default), or where LibTorch has one cuda, cuda:1 or
+                      another accelerator: weights and inputs go there, and what
+                      is measured is what its allocator hands out and reserves
   --isa NAME          predict for another instruction set, by oneDNN's name
   --workspaces FILE   a table that --calibrate wrote: where koila's figures are
                       exact; its rows go before koila's own
@@ -58,7 +61,7 @@ sample's results would also have passed counts as a failure.
                       koila's simulated allocator, and each segment, place of a
                       block and free is compared. Needs no GPU. Prints the peaks
                       and the first difference
-  --device N          of which device (default: 0)
+  --device N          of which device, by its number (default: 0)
   --replay-rules V    which of equal free blocks goes first: 2.13 (default), that
                       of the oldest segment; 2.11, for PyTorch up to 2.11, that
                       of the lowest address
@@ -129,13 +132,19 @@ int64_t OptionParser::parseBytes(StringRef name, StringRef text) {
   return *bytes;
 }
 
-/// Whether it is an option of --replay.
+/// Whether it is an option of --replay. A device has a number there, and a name
+/// where a program runs.
 bool OptionParser::parseReplayOption(StringRef name,
                                      llvm::function_ref<StringRef()> value) {
   using EqualBlocks = CachingAllocatorOptions::EqualBlocks;
   ReplayOptions &replay = options.replayOptions;
   if (name == "device") {
-    replay.device = parseNumber(name, value(), 0);
+    StringRef device = value();
+    if (device.empty() || !llvm::isDigit(device.front())) {
+      options.device = device.str();
+      return true;
+    }
+    replay.device = parseNumber(name, device, 0);
   } else if (name == "replay-rules") {
     StringRef version = value();
     if (version != "2.11" && version != "2.13")
@@ -263,6 +272,16 @@ Options OptionParser::parse() {
     options.threads = getDefaultThreads();
   if (options.isa.empty())
     options.isa = getCpuIsa();
+  if (options.device != "cpu") {
+    if (!options.replay.empty())
+      throw UserError("--replay needs the number of a device, not '" +
+                      options.device + "'");
+    if (!options.calibrate.empty())
+      throw UserError("--calibrate measures the CPU; leave out --device");
+    if (options.paths.size() > 1)
+      throw UserError("programs are compared on the CPU; leave out --device, "
+                      "or measure one alone");
+  }
   if (!options.replay.empty()) {
     if (!options.paths.empty())
       throw UserError("--replay runs no program; leave out '" +

@@ -36,6 +36,8 @@ struct Options {
   int64_t repeat = 5;
   uint64_t seed = 0;
   int64_t threads = 0;
+  /// Where programs run, by LibTorch's name.
+  std::string device = "cpu";
   /// oneDNN's name; what koila predicts for.
   std::string isa;
   /// Where the rules hold; null: the table that koila ships.

@@ -54,6 +54,9 @@ Prediction koila::run::predictPeak(const std::string &path,
     prediction.reason = firstError.empty() ? fallback : firstError;
     return prediction;
   };
+  bool isOnCUDA = StringRef(options.device).starts_with("cuda");
+  if (options.device != "cpu" && !isOnCUDA)
+    return fail("koila has no figures of '" + options.device + "'");
   std::string error;
   std::string function =
       options.trains ? torchscript::kTrainStep : options.method;
@@ -68,6 +71,8 @@ Prediction koila::run::predictPeak(const std::string &path,
   if (failed(inferShapes(*module)))
     return fail("the shapes cannot be inferred");
   PeakMemoryOptions analysis;
+  if (isOnCUDA)
+    analysis.device = "cuda";
   if (options.gradMode)
     analysis.mode = PeakMemoryMode::ForwardWithGrad;
   if (options.trains)

@@ -42,17 +42,22 @@ void koila::run::printText(llvm::raw_ostream &os, const RunReport &report) {
   for (const SymbolValue &symbol : report.symbols)
     os << ", " << symbol.first << " = " << symbol.second;
   os << ", " << options.threads
-     << (options.threads == 1 ? " thread, " : " threads, ") << options.isa
-     << '\n';
+     << (options.threads == 1 ? " thread, " : " threads, ")
+     << (options.device == "cpu" ? options.isa : options.device) << '\n';
   for (const ProgramResult &program : report.programs) {
-    os << program.path << "\n  measured peak  "
-       << formatBytes(program.peakBytes) << "\n  predicted peak ";
+    int64_t peak = program.measured.bytes;
+    os << program.path << "\n  measured peak  " << formatBytes(peak);
+    if (const auto &device = program.measured.device)
+      os << "\n  allocated      " << formatBytes(device->allocated)
+         << " at most, with weights and inputs\n  reserved       "
+         << formatBytes(device->reserved) << " at most";
+    os << "\n  predicted peak ";
     const Prediction &prediction = program.prediction;
     if (!prediction.peakBytes) {
       os << "none: " << prediction.reason;
     } else {
       os << formatBytes(*prediction.peakBytes);
-      int64_t difference = program.peakBytes - *prediction.peakBytes;
+      int64_t difference = peak - *prediction.peakBytes;
       if (difference == 0)
         os << ", equal to the measured one";
       else
@@ -89,7 +94,7 @@ void koila::run::printJSON(llvm::raw_ostream &os, const RunReport &report) {
     llvm::json::Array warnings;
     for (const std::string &warning : program.warnings)
       warnings.push_back(llvm::json::fixUTF8(warning));
-    programs.push_back(llvm::json::Object{
+    llvm::json::Object entry{
         {"path", llvm::json::fixUTF8(program.path)},
         {"predicted_peak_bytes", optional(prediction.peakBytes)},
         {"predicted_exact", prediction.exact},
@@ -97,9 +102,14 @@ void koila::run::printJSON(llvm::raw_ostream &os, const RunReport &report) {
          prediction.reason.empty()
              ? llvm::json::Value(nullptr)
              : llvm::json::Value(llvm::json::fixUTF8(prediction.reason))},
-        {"measured_peak_bytes", program.peakBytes},
+        {"measured_peak_bytes", program.measured.bytes},
         {"time_ms", program.milliseconds},
-        {"warnings", std::move(warnings)}});
+        {"warnings", std::move(warnings)}};
+    if (const auto &device = program.measured.device) {
+      entry["measured_allocated_bytes"] = device->allocated;
+      entry["measured_reserved_bytes"] = device->reserved;
+    }
+    programs.push_back(std::move(entry));
   }
   llvm::json::Value comparison = nullptr;
   if (report.comparison) {
@@ -138,7 +148,7 @@ void koila::run::printJSON(llvm::raw_ostream &os, const RunReport &report) {
                           {"schema", 1},
                           {"function", options.method},
                           {"mode", options.modeName()},
-                          {"device", "cpu"},
+                          {"device", options.device},
                           {"threads", options.threads},
                           {"isa", options.isa},
                           {"executor", "TorchScript without profiling"},

@@ -13,7 +13,7 @@ namespace koila::run {
 struct ProgramResult {
   std::string path;
   Prediction prediction;
-  int64_t peakBytes = 0;
+  MeasuredPeak measured;
   double milliseconds = 0.0;
   std::vector<std::string> warnings;
 };

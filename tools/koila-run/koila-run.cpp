@@ -81,6 +81,7 @@ static int runTool(Options options) {
   koilaTorchAllowSetState(options.archives.allowSetState);
   if (std::string problem = options.archives.openLibraries(); !problem.empty())
     throw UserError(problem);
+  c10::Device device = openDevice(options.device);
   RunReport report{options, {}, {}, {}, std::nullopt};
   WarningLog log;
   mlir::DialectRegistry registry;
@@ -132,7 +133,7 @@ static int runTool(Options options) {
   torch::jit::Method method =
       getMethod(programs[0].module, options.paths[0], name);
   std::vector<c10::IValue> inputs = makeInputs(method, signature, options.seed);
-  CallMode mode{name, options.gradMode, options.seed};
+  CallMode mode{name, options.gradMode, options.seed, device};
 
   if (programs.size() == 2)
     report.comparison = compare(programs[0], programs[1], mode, inputs,
@@ -149,11 +150,15 @@ static int runTool(Options options) {
                    << ": note: no prediction: " << result.prediction.reason
                    << '\n';
     log.take();
-    std::vector<c10::IValue> own = cloneInputs(inputs);
-    result.peakBytes = measurePeak(program.module, program.path, mode, own);
+    std::vector<c10::IValue> own =
+        device.is_cpu() ? cloneInputs(inputs) : putOn(device, inputs);
+    result.measured = measurePeak(program.module, program.path, mode, own);
     reportWarnings(program.path, log.take(), result.warnings);
     report.programs.push_back(std::move(result));
   }
+  // Not before: what is measured has them once.
+  if (!device.is_cpu())
+    inputs = putOn(device, inputs);
   // Interleaved, so that both meet the same state of the machine.
   std::vector<std::vector<double>> times(programs.size());
   for (int64_t run = 0; run < options.repeat; ++run)
