@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import io
 import json
 import os
@@ -30,6 +31,12 @@ What a call of a TorchScript file needs, and where: a table, and a page.
   koila report model.pt --input 'float32[B,3,224,224]' --batch 64
   koila report model.pt --input 'float32[B,64]' --input 'int64[B]{0:10}' \\
       --batch 64 --loss cross_entropy --optimizer 'adamw(lr=1e-3)'
+
+Of a GPU that need not be there; the snapshot is for PyTorch's viewer of memory,
+https://docs.pytorch.org/memory_viz:
+
+  koila report model.pt --input 'float32[B,3,224,224]' --batch 64 \\
+      --device h100-80gb-hbm3 --snapshot snapshot.pickle
 """,
     "compile": """\
 Writes a TorchScript file whose batch runs in tiles that fit a budget. Any
@@ -197,6 +204,11 @@ def _make_parser() -> argparse.ArgumentParser:
         "--device", default="cpu", metavar="D", help="cuda or a card, as h100-80gb-hbm3 (cpu)"
     )
     report.add_argument("-o", "--output", metavar="FILE.html", help="the page (MODEL.html)")
+    report.add_argument(
+        "--snapshot",
+        metavar="FILE.pickle",
+        help="what the allocator of the GPU would do, for PyTorch's viewer of memory",
+    )
 
     compile = add("compile", "write a file whose batch runs in tiles")
     add_training(compile)
@@ -295,6 +307,19 @@ def _check_output(options: argparse.Namespace) -> None:
         raise KoilaError(f"the name of the page '{output}' must end in .html; JSON has --json")
 
 
+def _check_snapshot(options: argparse.Namespace, page: str) -> None:
+    from koila._errors import KoilaError
+
+    snapshot = options.snapshot
+    if snapshot is None:
+        return
+    if snapshot in ("", "-"):
+        raise KoilaError("--snapshot needs the name of a file")
+    for path, what in ((options.model, "the model"), (page, "the page")):
+        if os.path.realpath(path) == os.path.realpath(snapshot):
+            raise KoilaError(f"--snapshot '{snapshot}' is {what} itself; give another name")
+
+
 def _say(kind: str, text: str) -> None:
     colour = {"error": "31", "warning": "33", "koila": "36"}[kind]
     word = f"{kind}:"
@@ -385,19 +410,24 @@ def _load_libraries(options: argparse.Namespace) -> None:
 
 def _report(options: argparse.Namespace) -> int:
     from koila._capture.inputs import find_symbol
-    from koila._compiler import analyze_script
-    from koila._errors import KoilaError
+    from koila._compiler import Remark, analyze_script
     from koila._outputs import apart, replacing
     from koila._report.report import Report
     from koila._temporary import write_text
-    from koila.memory import budget_bytes
+    from koila.memory import budget_bytes, find_given_bytes
 
     _import_modules(options)
     _check_output(options)
     _load_libraries(options)
-    if options.budget == "auto" and options.device != "cpu":
-        raise KoilaError(f"--device {options.device}: give the bytes that are free there")
-    limit = None if options.budget is None else budget_bytes(options.budget)
+    page = options.output or f"{Path(options.model).stem}.html"
+    _check_snapshot(options, page)
+    limit: int | str | None = None
+    if options.budget is not None and options.device != "cpu":
+        # PyTorch is not asked: it may be of another device, or of none.
+        given = find_given_bytes(options.budget)
+        limit = "auto" if given is None else given
+    elif options.budget is not None:
+        limit = budget_bytes(options.budget)
 
     def analyze(batch: dict[str, int], **more: Any) -> dict[str, Any]:
         return analyze_script(
@@ -412,26 +442,45 @@ def _report(options: argparse.Namespace) -> int:
             **more,
         )
 
-    def work() -> dict[str, Any]:
-        data = analyze(_sizes(options))
+    def work(snapshot: str | None) -> tuple[dict[str, Any], list[str]]:
+        data = analyze(_sizes(options), allocator="auto", snapshot=snapshot)
+        remarks: list[Remark] = []
         if limit is not None:
             # At one sample: the peak at the given batch may be above the budget.
             one = {find_symbol(options.input): 1}
-            data["max_batch"] = analyze(one, budget=limit, floor=False, batches=0)["max_batch"]
-        return data
+            found = analyze(one, budget=limit, floor=False, batches=0, remarks=remarks)
+            data["max_batch"] = found["max_batch"]
+        return data, [remark.message for remark in remarks if remark.kind == "Note"]
 
     _progress(f"analysing {options.model}")
-    page = options.output or f"{Path(options.model).stem}.html"
-    with replacing(page) as path:
-        report = Report(apart(work))
+    with contextlib.ExitStack() as outputs:
+        path = outputs.enter_context(replacing(page))
+        recorded = options.snapshot and outputs.enter_context(replacing(options.snapshot))
+        data, notes = apart(lambda: work(recorded))
+        report = Report(data)
         write_text(path, report.to_html())
+        for note in notes:
+            _say("koila", note)
         print(report.to_json() if options.json else report, flush=True)
     if options.json:
         return 0
     if limit is not None:
         print(f"largest batch within {options.budget}: {report.data['max_batch']}")
     print(f"page: {page}")
+    if options.snapshot:
+        print(f"snapshot: {options.snapshot}{_describe_doubt(data)}")
     return 0
+
+
+def _describe_doubt(data: dict[str, Any]) -> str:
+    """What a snapshot is not sure of."""
+    doubts = data["inexact"]
+    if not doubts:
+        return ""
+    unknown = [doubt for doubt in doubts if not doubt["bound"]]
+    what = "may be too low" if unknown else "is an upper bound"
+    first = (unknown or doubts)[0]
+    return f"; its peak {what}, as of '{first['op']}': {first['reason']}"
 
 
 def _compile(options: argparse.Namespace) -> int:

@@ -6,6 +6,7 @@ without a file, so that parameters stay the caller's own tensors.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -27,10 +28,10 @@ from koila._errors import (
     KoilaWarning,
     Location,
     RuleError,
-)
     UnpromisedError,
+)
 from koila._interrupt import let_through
-from koila._temporary import explain_write, temporary_folder
+from koila._temporary import explain_write, temporary_folder, write_bytes
 
 if TYPE_CHECKING:
     from koila import _C
@@ -284,11 +285,14 @@ def analyze_script(
     batch: Mapping[str, int] | None = None,
     mode: str = "inference",
     loss: str | None = None,
-    budget: int | None = None,
+    budget: int | str | None = None,
     grads: str = "present",
     optimizer: str | None = None,
     threads: int | None = None,
     device: Device = "cpu",
+    allocator: str = "exact",
+    snapshot: str | None = None,
+    remarks: list[Remark] | None = None,
     floor: bool = True,
     batches: int = 64,
     frames: bool = False,
@@ -298,30 +302,44 @@ def analyze_script(
     """The report (docs/user/Reports.md) on a method of a module or of a file.
 
     Arguments are those of ``compile_script``; ``batch`` may lack symbols, and
-    then figures that need them are None. With ``budget``, bytes, ``max_batch``
-    of the report is the largest batch that fits; no error is raised where the
-    peak does not. ``floor``, ``batches`` and ``frames`` are as in docs/user/Reports.md.
+    then figures that need them are None. With ``budget``, bytes or ``"auto"`` for what is
+    free on the device now, ``max_batch`` of the report is the largest batch that fits; no
+    error is raised where the peak does not. With ``allocator="auto"`` the report has
+    ``cuda`` where that is known, and ``snapshot`` names a file for its trace. ``remarks``
+    gets those of the compiler. ``floor``, ``batches`` and ``frames`` are as in
+    docs/user/Reports.md.
     """
     options = {
         **_analysis_options(mode, loss, grads, optimizer, threads, device),
         "format": "attribute",
+        "allocator": allocator,
         "budget": budget,
         "floor": floor,
         "batches": batches,
         "frames": frames,
     }
-    result, _ = _run(
-        script,
-        "koila-infer-shapes," + _make_pass("koila-peak-memory", options),
-        inputs=inputs,
-        batch=batch or {},
-        loss=_step_loss(mode, loss),
-        method=method,
-        name=name,
-        emit=False,
-        output=None,
-        device=device,
-    )
+    with contextlib.ExitStack() as scratch:
+        if snapshot is not None:
+            # Options of passes cannot have every name that a file may have.
+            folder = scratch.enter_context(temporary_folder())
+            options["snapshot"] = os.path.join(folder, "snapshot.pickle")
+        result, said = _run(
+            script,
+            "koila-infer-shapes," + _make_pass("koila-peak-memory", options),
+            inputs=inputs,
+            batch=batch or {},
+            loss=_step_loss(mode, loss),
+            method=method,
+            name=name,
+            emit=False,
+            output=None,
+            device=device,
+        )
+        if snapshot is not None:
+            with open(str(options["snapshot"]), "rb") as file:
+                write_bytes(snapshot, file.read())
+    if remarks is not None:
+        remarks.extend(said)
     report: dict[str, Any] = json.loads(result["report"])
     return report
 

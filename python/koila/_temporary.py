@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from koila._errors import KoilaError
 from koila._interrupt import held_back
 
-__all__ = ["explain_write", "temporary_folder", "write_text"]
+__all__ = ["explain_write", "temporary_folder", "write_bytes", "write_text"]
 
 
 @contextlib.contextmanager
@@ -41,9 +41,13 @@ def temporary_folder(beside: str | None = None) -> Iterator[str]:
 
 
 def write_text(path: str, text: str) -> None:
+    """As ``write_bytes``, in UTF-8."""
+    write_bytes(path, text.encode("utf-8"))
+
+
+def write_bytes(path: str, data: bytes) -> None:
     """A complete file, or the one that was there; KoilaError where the disk is
     full. What is no regular file is written directly."""
-    data = text.encode("utf-8")
     is_direct = os.path.exists(path) and not os.path.isfile(path)
     # A link stays a link.
     target = path if is_direct else os.path.realpath(path)

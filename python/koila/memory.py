@@ -60,13 +60,22 @@ def budget_bytes(budget: int | str, device: torch.device | str = "cpu") -> int:
     that is more (but no more than half): for gaps between tensors, and there for what cuBLAS
     keeps. Raises KoilaError for what is none of these.
     """
+    given = find_given_bytes(budget)
+    if given is not None:
+        return given
+    found = free(device)
+    least = _BESIDE if find_kind(torch.device(device)) is None else _BESIDE_ON_DEVICE
+    return found - min(max(found >> 4, least), found >> 1)
+
+
+def find_given_bytes(budget: int | str) -> int | None:
+    """Bytes of a budget; None for ``"auto"`` of which KOILA_BUDGET says nothing. Raises
+    KoilaError for what is no budget."""
     source = f"budget={budget!r}"
     if budget == "auto":
         value = os.environ.get("KOILA_BUDGET", "auto")
         if value == "auto":
-            found = free(device)
-            least = _BESIDE if find_kind(torch.device(device)) is None else _BESIDE_ON_DEVICE
-            return found - min(max(found >> 4, least), found >> 1)
+            return None
         budget, source = value, f"KOILA_BUDGET={value!r}"
     if isinstance(budget, str):
         from koila._compiler import parse_size

@@ -5,6 +5,12 @@
 // RUN: koila-opt %s --koila-peak-memory="device=a100-sxm4-40gb allocator=cuda" -o /dev/null 2>&1 | FileCheck %s
 // RUN: koila-opt %s --koila-peak-memory="device=h100-80gb-hbm3 allocator=cuda format=json output=%t.json" -o /dev/null
 // RUN: FileCheck %s --check-prefix=JSON --input-file=%t.json
+// Where there is such an allocator, auto takes it.
+// RUN: koila-opt %s --koila-peak-memory="device=h100-80gb-hbm3 allocator=auto format=json output=%t.auto.json snapshot=%t.pickle" -o /dev/null
+// RUN: diff %t.json %t.auto.json
+// RUN: koila-opt %s --koila-peak-memory="allocator=auto format=json" -o /dev/null 2>&1 | FileCheck %s --check-prefix=CPU
+// RUN: koila-opt %s --koila-peak-memory="device=cuda allocator=auto budget=1GiB format=json" -o /dev/null 2>&1 | FileCheck %s --check-prefix=CPU
+// CPU: "allocator": "exact"
 // RUN: koila-opt %s --koila-peak-memory="device=h100-80gb-hbm3 format=events output=%t.events" -o /dev/null
 // RUN: FileCheck %s --check-prefix=EVENTS --input-file=%t.events
 

@@ -5,6 +5,11 @@
 // RUN: not koila-opt %s --koila-peak-memory="function=b device=cuda allocator=cuda budget=1GiB" 2>&1 | FileCheck %s --check-prefix=CARD-BUDGET
 // RUN: env CUDA_VISIBLE_DEVICES= not koila-opt %s --koila-peak-memory="function=b device=cuda budget=auto" 2>&1 | FileCheck %s --check-prefix=CARD-AUTO
 // RUN: not koila-opt %s --koila-peak-memory="function=a device=cuda allocator=cuda" 2>&1 | FileCheck %s --check-prefix=CARD-SYMBOL
+// RUN: not koila-opt %s --koila-peak-memory="function=b device=cuda snapshot=%t.pickle" 2>&1 | FileCheck %s --check-prefix=SNAPSHOT
+// RUN: not koila-opt %s --koila-peak-memory="function=b allocator=auto snapshot=%t.pickle" 2>&1 | FileCheck %s --check-prefix=SNAPSHOT-CPU
+// RUN: not koila-opt %s --koila-peak-memory="function=b device=cuda allocator=auto budget=1GiB snapshot=%t.pickle" 2>&1 | FileCheck %s --check-prefix=SNAPSHOT-BUDGET
+// RUN: not koila-opt %s --koila-peak-memory="function=a device=cuda allocator=auto snapshot=%t.pickle" 2>&1 | FileCheck %s --check-prefix=SNAPSHOT-SYMBOL
+// RUN: not koila-opt %s --koila-peak-memory="function=b device=cuda allocator=cuda snapshot=%t.absent/pickle" 2>&1 | FileCheck %s --check-prefix=OUTPUT
 // RUN: not koila-opt %s --koila-peak-memory=threads=-1 2>&1 | FileCheck %s --check-prefix=THREADS
 // RUN: not koila-opt %s --koila-peak-memory=format=xml 2>&1 | FileCheck %s --check-prefix=FORMAT
 // RUN: not koila-opt %s --koila-peak-memory=loss=mse 2>&1 | FileCheck %s --check-prefix=LOSS
@@ -24,6 +29,10 @@
 // CARD-BUDGET: error: allocator=cuda with a budget is not supported yet; leave the budget out
 // CARD-AUTO: error: budget=auto: {{.*}}; give the bytes that are free, for example budget=6GiB
 // CARD-SYMBOL: error: allocator=cuda needs a value for symbol 'B' (--batch B=N)
+// SNAPSHOT: error: a snapshot is what an allocator does; use allocator=cuda
+// SNAPSHOT-CPU: error: a snapshot belongs to a device of CUDA; use device=cuda, or the name of a card
+// SNAPSHOT-BUDGET: error: a snapshot with a budget is not supported yet; leave the budget out
+// SNAPSHOT-SYMBOL: error: a snapshot needs a value for symbol 'B' (--batch B=N)
 // DEVICE: error: device=cuda:0 is not supported yet; use device=cpu or device=cuda
 // THREADS: error: threads=-1 is negative
 // FORMAT: error: unknown format=xml; use format=text or format=json

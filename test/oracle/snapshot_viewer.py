@@ -16,13 +16,13 @@ TUPLE2 TUPLE3 EMPTY_TUPLE EMPTY_LIST LIST APPEND APPENDS EMPTY_DICT DICT SETITEM
 BINUNICODE SHORT_BINUNICODE BININT BININT1 BININT2 LONG1 BINFLOAT NEWTRUE NEWFALSE NONE STOP"""
 
 
-def check(path):
-    data = pathlib.Path(path).read_bytes()
+def check_instructions(data):
     unknown = {opcode.name for opcode, _, _ in pickletools.genops(data)} - set(KNOWN.split())
     if unknown:
         raise SystemExit(f"the viewer does not know {unknown}")
-    snapshot = pickle.loads(data)
-    actions = [entry["action"] for entry in snapshot["device_traces"][0]]
+
+
+def check_segments(snapshot):
     for segment in snapshot["segments"]:
         place = segment["address"]
         for block in segment["blocks"]:
@@ -30,6 +30,14 @@ def check(path):
             place += block["size"]
         assert place == segment["address"] + segment["total_size"]
         assert segment["segment_pool_id"] == (0, 0)
+
+
+def check(path):
+    data = pathlib.Path(path).read_bytes()
+    check_instructions(data)
+    snapshot = pickle.loads(data)
+    check_segments(snapshot)
+    actions = [entry["action"] for entry in snapshot["device_traces"][0]]
     assert {"oom", "free_requested", "alloc"} <= set(actions), actions
     names = {frame["name"] for entry in snapshot["device_traces"][0] for frame in entry["frames"]}
     assert {"first \N{RIGHTWARDS ARROW}", "main"} <= names, names

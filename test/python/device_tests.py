@@ -3,7 +3,10 @@ there, and run there. The device stands in for a GPU (stand_in_device.py)."""
 
 import copy
 import json
+import os
 import pathlib
+import subprocess
+import sys
 import types
 import warnings
 
@@ -19,6 +22,7 @@ from koila.memory import budget_bytes
 from stand_in_device import DEVICE, memory
 
 PROFILES = pathlib.Path(__file__).parents[2] / "lib" / "KernelModels" / "Profiles"
+STUB = pathlib.Path(koila.__file__).parents[2] / "lib" / "libKoilaStubGpu.so"
 COUNT, WIDTH, CLASSES = 2048, 32, 10
 MIB = 1 << 20
 
@@ -284,8 +288,51 @@ class TestReports:
         command = ["report", "model.pt", "--input", "float64[B,32]", "--batch", "8", "--json"]
         assert _cli.main([*command, "--device", "h200"]) == 0
         assert json.loads(capsys.readouterr().out)["device"] == "h200"
-        assert _cli.main([*command, "--device", "h200", "--budget", "auto"]) == 1
-        assert "give the bytes that are free there" in capsys.readouterr().err
+        command += ["--device", "h200", "--budget", "auto"]
+        # A driver that is there sees no GPU.
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+        monkeypatch.delenv("KOILA_BUDGET", raising=False)
+        assert _cli.main(command) == 1
+        said = capsys.readouterr().err
+        assert "budget=auto: " in said and "; give the bytes that are free" in said
+        monkeypatch.setenv("KOILA_BUDGET", "64KiB")
+        assert _cli.main(command) == 0
+        assert 0 < json.loads(capsys.readouterr().out)["max_batch"] < COUNT
+
+    @pytest.mark.skipif(not STUB.is_file(), reason="built without the headers of CUDA")
+    def test_the_command_asks_the_driver(self, tmp_path):
+        """As koila-opt does: the driver is test/Unit/StubGpu.cpp."""
+        torch.jit.script(make_model()).save(tmp_path / "model.pt")
+        for name in ("libcuda.so.1", "libnvidia-ml.so.1"):
+            (tmp_path / name).symlink_to(STUB)
+        paths = [str(tmp_path), os.environ.get("LD_LIBRARY_PATH", "")]
+        environment = {**os.environ, "LD_LIBRARY_PATH": os.pathsep.join(filter(None, paths))}
+        environment.pop("KOILA_BUDGET", None)
+
+        def run(*arguments):
+            return subprocess.run(
+                arguments,
+                capture_output=True,
+                text=True,
+                cwd=tmp_path,
+                check=True,
+                env=environment,
+            )
+
+        call = ["model.pt", "--input=float64[B,32]"]
+        card = "h100-80gb-hbm3"
+        options = ["--batch", "8", "--device", card, "--budget", "auto", "--json"]
+        done = run(sys.executable, "-m", "koila", "report", *call, *options)
+        budget = f"device={card} budget=auto format=json output=report.json floor=false"
+        asked = run(
+            str(STUB.parents[1] / "bin" / "koila-opt"),
+            *(*call, "--batch=B=8", "--koila-infer-shapes"),
+            *(f"--koila-peak-memory={budget}", "-o", os.devnull),
+        )
+        found = json.loads(done.stdout)["max_batch"]
+        assert found == json.loads((tmp_path / "report.json").read_text())["max_batch"]
+        note = "budget=auto: 4.33 GiB"
+        assert note in done.stderr and note in asked.stderr, (done.stderr, asked.stderr)
 
 
 class TestMixes:

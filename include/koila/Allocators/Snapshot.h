@@ -60,6 +60,9 @@ struct Snapshot {
     /// Up to PyTorch 2.12 or so, entries do not say.
     std::optional<Pool> pool;
     Stack stack = kNoStack;
+    /// A text of the program's own, as `torch.cuda.memory._set_memory_metadata`
+    /// gives.
+    std::string metadata = {};
     bool operator==(const Entry &other) const = default;
   };
   /// None is a value that no setting has, as a list.

@@ -348,7 +348,11 @@ Error SnapshotReader::readEntry(const PickleValue &value, const Twine &where,
     return error;
   if (Error error = getStack(value, where, entry.stack))
     return error;
-  trace.push_back(entry);
+  // Older versions do not have it.
+  const PickleValue *metadata = values.find(value, "user_metadata");
+  if (metadata && metadata->kind == Kind::Text)
+    entry.metadata = metadata->text.str();
+  trace.push_back(std::move(entry));
   return Error::success();
 }
 

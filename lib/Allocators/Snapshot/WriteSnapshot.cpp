@@ -243,7 +243,7 @@ void SnapshotWriter::writeEntry(const Snapshot::Entry &entry) {
   pickle.entry("stream", event.stream);
   pickle.entry("time_us", entry.microseconds);
   pickle.entry("compile_context", StringRef("N/A"));
-  pickle.entry("user_metadata", StringRef(""));
+  pickle.entry("user_metadata", StringRef(entry.metadata));
   pickle.entry("pool_id", entry.pool.value_or(Snapshot::Pool()));
   writeStack(entry.stack);
   pickle.endDict();

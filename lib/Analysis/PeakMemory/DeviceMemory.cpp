@@ -1,7 +1,8 @@
 //===- DeviceMemory.cpp - A process on a GPU ------------------------------===//
 
-#include "koila/Analysis/DeviceMemory.h"
+#include "DeviceRecorder.h"
 #include "koila/Allocators/CachingAllocator.h"
+#include "koila/Analysis/DeviceSnapshot.h"
 #include "koila/Analysis/PeakMemory.h"
 #include "koila/Analysis/Target.h"
 #include "koila/Dialect/Koila/IR/Koila.h"
@@ -19,21 +20,28 @@ using Events = std::vector<MemoryEvent>;
 
 class Process {
 public:
-  Process(const CachingAllocatorSettings &settings, const PeakReport &report)
-      : allocator(settings, {kUnlimited, kUnlimited}) {
+  /// Both outlive it.
+  Process(const CachingAllocatorSettings &settings, const PeakReport &report,
+          DeviceRecorder &recorder)
+      : recorder(recorder),
+        allocator(settings, {kUnlimited, kUnlimited}, getOptions(recorder)) {
     for (const Inexactness &doubt : report.inexact) {
-      Trust trust = doubt.isBound ? Trust::UpperBound : Trust::Unknown;
-      Trust &known = doubts[doubt.op];
-      known = join(known, trust);
+      const Inexactness *&known = doubts[doubt.op];
+      if (!known || known->isBound)
+        known = &doubt;
     }
   }
 
   /// A tensor that stays.
-  void hold(int64_t bytes) { allocate(bytes, Trust::Exact); }
+  void hold(int64_t bytes, const Twine &name) {
+    recorder.enter(name.str());
+    allocate(bytes, Trust::Exact);
+  }
   void run(const Events &events);
   /// What the last run has left of these kinds goes.
   void drop(llvm::function_ref<bool(StringRef kind)> isDropped);
   DeviceMemory getFigures() const;
+  const CachingAllocator &getAllocator() const { return allocator; }
 
 private:
   /// More than any card has: whether it suffices is for the caller to say.
@@ -46,12 +54,20 @@ private:
     std::string left;
   };
 
+  static CachingAllocatorOptions getOptions(DeviceRecorder &recorder) {
+    CachingAllocatorOptions options;
+    options.observer = recorder.getObserver();
+    return options;
+  }
+
   Block allocate(int64_t bytes, Trust trust);
   void free(const Block &block);
-  Trust getTrust(const MemoryEvent &event) const;
+  const Inexactness *getDoubt(const MemoryEvent &event) const;
 
+  DeviceRecorder &recorder;
   CachingAllocator allocator;
-  llvm::StringMap<Trust> doubts;
+  /// Of each operator the worst.
+  llvm::StringMap<const Inexactness *> doubts;
   llvm::StringSet<> shared;
   /// Of the run, by the numbers of its events, and of those before.
   std::map<unsigned, Block> blocks;
@@ -79,27 +95,33 @@ void Process::free(const Block &block) {
   llvm::cantFail(allocator.free(block.allocation));
 }
 
-Trust Process::getTrust(const MemoryEvent &event) const {
-  if (event.isExact)
-    return Trust::Exact;
+const Inexactness *Process::getDoubt(const MemoryEvent &event) const {
   StringRef op = event.op;
   op.consume_back(" (backward)");
+  return doubts.lookup(op);
+}
+
+static Trust getTrust(const MemoryEvent &event, const Inexactness *doubt) {
+  if (event.isExact)
+    return Trust::Exact;
   // It is not told block by block.
-  auto found = doubts.find(op);
-  return found == doubts.end() ? Trust::Unknown : found->second;
+  return doubt && doubt->isBound ? Trust::UpperBound : Trust::Unknown;
 }
 
 void Process::run(const Events &events) {
   std::map<unsigned, int64_t> gone;
   for (const MemoryEvent &event : events) {
+    const Inexactness *doubt = getDoubt(event);
+    Trust trust = getTrust(event, doubt);
+    recorder.enter(event, trust, doubt);
     if (!event.shared.empty()) {
       // Autograd's backward passes have a thread of their own.
       bool isBackward = StringRef(event.op).ends_with(" (backward)");
       if (shared.insert(event.shared + (isBackward ? " of backward" : ""))
               .second)
-        hold(event.bytes);
+        allocate(event.bytes, Trust::Exact);
     } else if (!event.isFree) {
-      Block block = allocate(event.bytes, getTrust(event));
+      Block block = allocate(event.bytes, trust);
       block.left = event.left;
       blocks[event.id] = block;
     } else if (auto found = blocks.find(event.id); found != blocks.end()) {
@@ -115,6 +137,7 @@ void Process::run(const Events &events) {
 }
 
 void Process::drop(llvm::function_ref<bool(StringRef kind)> isDropped) {
+  recorder.enter("what the call has left is dropped");
   std::vector<Block> kept;
   for (const Block &block : left)
     if (isDropped(block.left))
@@ -156,10 +179,11 @@ static void holdResident(Process &process, Operation *function,
       int64_t bytes = getElementBytes(type.getElementType());
       for (int64_t extent : type.getShape())
         bytes *= extent;
-      process.hold(bytes);
+      process.hold(bytes, param.getSymName());
     }
-  llvm::for_each(PeakMemoryAnalysis(function, options).listInputs(),
-                 [&](int64_t bytes) { process.hold(bytes); });
+  PeakMemoryAnalysis analysis(function, options);
+  for (auto [index, bytes] : llvm::enumerate(analysis.listInputs()))
+    process.hold(bytes, "input " + Twine(index + 1));
 }
 
 static std::optional<Events> list(Operation *function,
@@ -202,10 +226,11 @@ getContextBytes(Operation *function, const PeakMemoryOptions &options) {
   return profile ? profile->getProperties().contextBytes : std::nullopt;
 }
 
-std::optional<DeviceMemory>
-koila::simulateDevice(Operation *function, const PeakMemoryOptions &options,
-                      const CachingAllocatorSettings &settings,
-                      const PeakReport &report, std::string &missing) {
+/// `snapshot` may be null.
+static std::optional<DeviceMemory>
+simulate(Operation *function, const PeakMemoryOptions &options,
+         const CachingAllocatorSettings &settings, const PeakReport &report,
+         Snapshot *snapshot, std::string &missing) {
   bool isTraining = options.mode == PeakMemoryMode::Train;
   auto first = list(function, options, !isTraining, missing);
   auto later = isTraining ? list(function, options, true, missing) : first;
@@ -217,9 +242,15 @@ koila::simulateDevice(Operation *function, const PeakMemoryOptions &options,
   if (isTraining && !keepsGradients)
     later = options.optimizer ? joinSteps(*first, *later, *options.optimizer)
                               : first;
-  Process process(settings, report);
+  DeviceRecorder recorder(snapshot);
+  Process process(settings, report, recorder);
+  recorder.setPhase("weights and inputs");
   holdResident(process, function, options);
-  for (int call = 0; call < 3; ++call) {
+  constexpr int kCalls = 3;
+  for (int call = 0; call < kCalls; ++call) {
+    recorder.setPhase((Twine(isTraining ? "step " : "call ") + Twine(call + 1) +
+                       " of " + Twine(kCalls))
+                          .str());
     process.run(call == 0 ? *first : *later);
     process.drop([&](StringRef kind) {
       return kind == "output" || (kind == "gradient" && !keepsGradients);
@@ -229,7 +260,25 @@ koila::simulateDevice(Operation *function, const PeakMemoryOptions &options,
   memory.contextBytes = getContextBytes(function, options);
   if (memory.contextBytes)
     memory.totalBytes = memory.reserved.peak + *memory.contextBytes;
+  if (snapshot)
+    addAllocator(*snapshot, process.getAllocator());
   return memory;
+}
+
+std::optional<DeviceMemory>
+koila::simulateDevice(Operation *function, const PeakMemoryOptions &options,
+                      const CachingAllocatorSettings &settings,
+                      const PeakReport &report, std::string &missing) {
+  return simulate(function, options, settings, report, /*snapshot=*/nullptr,
+                  missing);
+}
+
+std::optional<DeviceMemory>
+koila::recordDevice(Operation *function, const PeakMemoryOptions &options,
+                    const CachingAllocatorSettings &settings,
+                    const PeakReport &report, Snapshot &snapshot,
+                    std::string &missing) {
+  return simulate(function, options, settings, report, &snapshot, missing);
 }
 
 llvm::json::Value DeviceMemory::toJSON() const {

@@ -79,9 +79,10 @@ def analyze(
         specs: list[str],
         size: int | None,
         limit: int | None,
+        snapshot: str | None,
     ) -> dict[str, Any]:
         # What is asked for one batch, or of a budget, needs no curve.
-        whole = size is None and limit is None
+        whole = size is None and limit is None and snapshot is None
         return _compiler.analyze_script(
             script,
             specs,
@@ -93,6 +94,8 @@ def analyze(
             grads=grads,
             threads=threads,
             device=where,
+            allocator="auto" if whole or snapshot is not None else "exact",
+            snapshot=snapshot,
             batches=64 if whole else 0,
             floor=whole,
             name=name,
@@ -100,7 +103,7 @@ def analyze(
 
     def probe(captured: Captured) -> tuple[torch.jit.ScriptModule, list[str], dict[str, Any]]:
         specs = [*captured.specs, *given.target_specs]
-        return captured.script, specs, run(captured.script, specs, None, None)
+        return captured.script, specs, run(captured.script, specs, None, None, None)
 
     script: torch.jit.ScriptModule | str
     if isinstance(module, nn.Module):
@@ -112,7 +115,7 @@ def analyze(
         )
     else:
         script, specs = os.fspath(module), [*given.specs, *given.target_specs]
-        data = run(script, specs, None, None)
+        data = run(script, specs, None, None, None)
     there = where if isinstance(where, torch.device) else None
     return Report(data, functools.partial(run, script, specs), there)
 

@@ -21,9 +21,9 @@ from koila.memory import budget_bytes, format_bytes
 
 __all__ = ["Report", "ReportDiff"]
 
-# The report again, for another batch, or with the largest batch within a
-# budget, both optional.
-Analyze = Callable[[int | None, int | None], dict[str, Any]]
+# The report again, for another batch, with the largest batch within a budget, or with a file
+# for a snapshot, all optional.
+Analyze = Callable[[int | None, int | None, str | None], dict[str, Any]]
 
 
 # Of a saved report, what everything else reads.
@@ -133,7 +133,7 @@ class Report:
         limit = budget_bytes(budget, self._device or "cpu")
         if self._analyze is None:
             return self._max_batch_of_pieces(limit)
-        found = self._analyze(None, limit)["max_batch"]
+        found = self._analyze(None, limit, None)["max_batch"]
         if found is None:
             raise KoilaError("the largest batch is not known: the peak depends on more than it")
         return None if found == "unbounded" else int(found)
@@ -172,7 +172,7 @@ class Report:
             return self.peak
         if self._analyze is None:
             raise KoilaError(f"the report says nothing of a batch of {batch}")
-        peak_bytes = self._analyze(batch, None)["peak_bytes"]
+        peak_bytes = self._analyze(batch, None, None)["peak_bytes"]
         if peak_bytes is None:
             raise KoilaError("the peak is not known: it depends on more than the batch")
         return int(peak_bytes)
@@ -187,6 +187,20 @@ class Report:
         """Writes the page (``.html``), or the JSON report under any other name."""
         is_page = Path(path).suffix in (".html", ".htm")
         write_text(os.fspath(path), self.to_html() if is_page else self.to_json())
+
+    def save_snapshot(self, path: str | Path) -> None:
+        """Writes what PyTorch's allocator of CUDA does in the calls that ``data["cuda"]``
+        is of, as ``torch.cuda.memory._dump_snapshot()`` writes what it has done:
+        https://docs.pytorch.org/memory_viz shows it, and ``torch.cuda._memory_viz``.
+        Each block has its operation and line; where its size is not known to the byte,
+        that says so.
+
+        Raises KoilaError for a report of the CPU, of a batch without value, or that was
+        loaded.
+        """
+        if self._analyze is None:
+            raise KoilaError("the program is no part of a report that was loaded: analyse it again")
+        self._analyze(None, None, os.fspath(path))
 
     def to_json(self) -> str:
         return json.dumps(self.data, indent=2)
@@ -281,6 +295,8 @@ class Report:
         ):
             if data.get(key):
                 rows.append(f"  {label:<12} {_bytes(data[key])}{f' ({note})' if note else ''}")
+        if cuda := data.get("cuda"):
+            rows += _describe_cuda(cuda)
         if promise := data.get("promise"):
             rows.append(
                 f"  promise      within {_bytes(promise['budget_bytes'])} "
@@ -338,6 +354,25 @@ class ReportDiff:
         rows = ["peak         unknown" if self.peak is None else f"peak         {show(self.peak)}"]
         rows += [f"  {show(count):>13}  {name}" for name, count in self.by_line.items()]
         return "\n".join(rows)
+
+
+def _describe_cuda(cuda: dict[str, Any]) -> list[str]:
+    rows = [
+        f"  allocated    {_bytes(cuda['allocated_peak'])} at most, with weights and inputs",
+        f"  reserved     {_bytes(cuda['reserved_peak'])} at most",
+    ]
+    if cuda["device_total_bytes"] is not None:
+        rows.append(
+            f"  device       {_bytes(cuda['device_total_bytes'])}, with "
+            f"{format_bytes(cuda['context_bytes'])} outside of the allocator"
+        )
+    trust = cuda["bytes_by_trust"]
+    if trust["bound"] or trust["unknown"]:
+        rows.append(
+            f"               {format_bytes(trust['exact'])} of what is allocated are exact, "
+            f"{format_bytes(trust['bound'])} a bound, {format_bytes(trust['unknown'])} not known"
+        )
+    return rows
 
 
 def _optional_int(value: Any) -> int | None:

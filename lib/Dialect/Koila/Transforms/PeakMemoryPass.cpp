@@ -2,6 +2,7 @@
 
 #include "AnalysisPass.h"
 #include "PassOptions.h"
+#include "koila/Analysis/DeviceSnapshot.h"
 #include "koila/Analysis/DimAnalysis.h"
 #include "koila/Analysis/PeakMemory.h"
 #include "koila/Analysis/Target.h"
@@ -48,16 +49,20 @@ struct PeakMemoryPass : public koila::impl::PeakMemoryPassBase<PeakMemoryPass> {
   }
 
   LogicalResult write(llvm::function_ref<void(llvm::raw_ostream &)> print) {
-    if (output.empty()) {
-      // Passes of several modules may run at the same time.
-      std::string text;
-      llvm::raw_string_ostream os(text);
-      print(os);
-      llvm::errs() << text;
-      return success();
-    }
+    if (!output.empty())
+      return write(output, print);
+    // Passes of several modules may run at the same time.
+    std::string text;
+    llvm::raw_string_ostream os(text);
+    print(os);
+    llvm::errs() << text;
+    return success();
+  }
+
+  LogicalResult write(StringRef path,
+                      llvm::function_ref<void(llvm::raw_ostream &)> print) {
     std::string problem;
-    if (!writeOutputFile(output, print, problem))
+    if (!writeOutputFile(path, print, problem))
       return getOperation().emitError() << problem;
     return success();
   }
@@ -73,35 +78,60 @@ struct PeakMemoryPass : public koila::impl::PeakMemoryPassBase<PeakMemoryPass> {
     return write([&](llvm::raw_ostream &os) { printEvents(*events, os); });
   }
 
-  /// The caching allocator is that of CUDA's devices.
-  LogicalResult checkAllocator() {
+  /// What asked for the caching allocator.
+  StringRef getRequest() {
+    return allocator == "cuda" ? "allocator=cuda" : "a snapshot";
+  }
+
+  /// Whether the caching allocator is simulated, which is that of CUDA's
+  /// devices.
+  FailureOr<bool> checkAllocator() {
     ModuleOp module = getOperation();
-    if (failed(checkChoice(module, "allocator", allocator, {"exact", "cuda"},
-                           {})) ||
-        allocator == "exact")
-      return success(allocator == "exact");
+    if (failed(checkChoice(module, "allocator", allocator,
+                           {"exact", "cuda", "auto"}, {})))
+      return failure();
+    bool isAsked = allocator == "cuda" || !snapshot.empty();
+    if (allocator == "exact" && !isAsked)
+      return false;
+    if (allocator == "exact")
+      return module.emitError()
+             << "a snapshot is what an allocator does; use allocator=cuda";
     PeakMemoryOptions options;
     options.device = device;
     TargetAttr target = getTarget(module, options);
-    if (!target || !getCUDALibrary(module, target.getDevice()))
+    bool isOfCUDA = target && getCUDALibrary(module, target.getDevice());
+    if (isAsked && !isOfCUDA)
       return module.emitError()
-             << "allocator=cuda belongs to a device of CUDA; use device=cuda, "
-                "or the name of a card";
-    if (!budget.empty())
-      return module.emitError() << "allocator=cuda with a budget is not "
-                                   "supported yet; leave the budget out";
-    return success();
+             << getRequest()
+             << " belongs to a device of CUDA; use device=cuda, or the name of "
+                "a card";
+    if (isAsked && !budget.empty())
+      return module.emitError() << getRequest()
+                                << " with a budget is not supported yet; leave "
+                                   "the budget out";
+    return isOfCUDA && budget.empty();
   }
 
   LogicalResult simulate(FunctionOpInterface function,
                          const PeakMemoryOptions &options, PeakReport &report) {
     std::string missing;
-    report.deviceMemory = simulateDevice(
-        function, options, CachingAllocatorSettings(), report, missing);
-    if (report.deviceMemory)
+    CachingAllocatorSettings settings;
+    Snapshot recorded;
+    report.deviceMemory =
+        snapshot.empty()
+            ? simulateDevice(function, options, settings, report, missing)
+            : recordDevice(function, options, settings, report, recorded,
+                           missing);
+    if (!report.deviceMemory && allocator == "auto" && snapshot.empty())
       return success();
-    return function.emitError() << "allocator=cuda needs a value for symbol '"
-                                << missing << "' (--batch " << missing << "=N)";
+    if (!report.deviceMemory)
+      return function.emitError()
+             << getRequest() << " needs a value for symbol '" << missing
+             << "' (--batch " << missing << "=N)";
+    if (snapshot.empty())
+      return success();
+    return write(snapshot,
+                 [&](llvm::raw_ostream &os) { writeSnapshot(os, recorded); });
   }
 
   LogicalResult run() {
@@ -111,8 +141,10 @@ struct PeakMemoryPass : public koila::impl::PeakMemoryPassBase<PeakMemoryPass> {
     if (failed(options) ||
         failed(checkChoice(module, "format", format,
                            {"text", "json", "html", "events", "attribute"},
-                           {})) ||
-        failed(checkAllocator()))
+                           {})))
+      return failure();
+    FailureOr<bool> simulates = checkAllocator();
+    if (failed(simulates))
       return failure();
     auto limit = getBudget(budget, device, module);
     if (failed(limit))
@@ -134,7 +166,7 @@ struct PeakMemoryPass : public koila::impl::PeakMemoryPassBase<PeakMemoryPass> {
     if (!analysis.isValid() || failed(verifyGivenSizes(function)))
       return failure();
     PeakReport report = analysis.report();
-    if (allocator == "cuda" && failed(simulate(function, *options, report)))
+    if (*simulates && failed(simulate(function, *options, report)))
       return failure();
     if (*limit && !report.peakBytes)
       return function.emitError()

@@ -19,7 +19,9 @@ class KoilaAnalysisPass<string name> : PassBase<name, "::koila::AnalysisPass"> {
            "tensors (koila-peak-memory only); or train, a training step with "
            "its backward pass">,
     Option<"allocator", "allocator", "std::string", "\"exact\"",
-           "what a byte is: exact, or cuda for the caching allocator of a GPU">,
+           "what a byte is: exact; cuda for the caching allocator of a GPU; or "
+           "auto (koila-peak-memory only): cuda of a device of CUDA, where all "
+           "sizes are known and no budget is given, else exact">,
     Option<"device", "device", "std::string", "\"\"",
            "whose kernels run: a target that has kernel models, as cpu, cuda (a "
            "GPU of which nothing more is known) or the name of a card, as "
@@ -126,7 +128,10 @@ def PeakMemoryPass : KoilaAnalysisPass<"koila-peak-memory"> {
            "every batch from 1 to this one; 0: leave them out">,
     Option<"frames", "frames", "bool", "false",
            "give each entry of the timeline in JSON `frames`: the lines of all "
-           "functions that it runs in, innermost first">];
+           "functions that it runs in, innermost first">,
+    Option<"snapshot", "snapshot", "std::string", "\"\"",
+           "file for what the caching allocator of a GPU does meanwhile, as "
+           "torch.cuda.memory._dump_snapshot() writes it; empty: none">];
 }
 
 def TileBatchPass : KoilaAnalysisPass<"koila-tile-batch"> {
