@@ -69,7 +69,9 @@ struct Grid {
 static Grid getGrid(Call &call) {
   constexpr int64_t kThreads = 512, kWidth = 32, kRowsPerThread = 16,
                     kMostRows = 128, kLeastRows = 8;
-  int64_t rows = call.input.numElements() / call.getChannels();
+  // Of no rows no kernel runs.
+  int64_t rows =
+      std::max<int64_t>(call.input.numElements() / call.getChannels(), 1);
   auto floorPower = [](int64_t extent) {
     return int64_t(llvm::bit_floor(uint64_t(extent)));
   };
