@@ -22,6 +22,7 @@ class Options:
         batch_symbol: str,
         pipeline: str,
         device: str,
+        from_host: list[int],
     ) -> None: ...
 
 class Guards:

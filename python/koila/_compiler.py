@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import re
 import threading
@@ -112,6 +113,7 @@ def compile_script(
     guard: str = "warn",
     threads: int | None = None,
     device: Device = "cpu",
+    from_host: Sequence[int] = (),
     method: str = "forward",
     name: str | None = None,
 ) -> Compiled:
@@ -122,8 +124,10 @@ def compile_script(
     Give either ``tile``, a power of two, or ``budget``, bytes or a size as
     ``"64MiB"``. With ``mode="train"`` ``loss`` is a loss by its name in
     ``torch.nn.functional``, or empty or None if the method returns the loss.
-    ``device`` is where its tensors are, or the name of a target. The other options
-    are those of ``--koila-compile``. ``name`` is what errors call the module.
+    ``device`` is where its tensors are, or the name of a target; arguments that are
+    ``from_host``, by their places, are on the CPU and go there in tiles, and results of
+    tiles come back. The other options are those of ``--koila-compile``. ``name`` is what
+    errors call the module.
 
     Raises BudgetError where no tile fits, and CompileError where the program
     cannot be rewritten; both name the place.
@@ -141,11 +145,42 @@ def compile_script(
         guard,
         threads,
         device,
+        tuple(from_host),
     )
     result, report, remarks = _compile(script, inputs, batch, options, method, name, None)
+    if options.from_host:
+        report["transfers"] = _describe_transfers(inputs, options, batch, result["tile"])
     wrap = torch.jit._recursive.wrap_cpp_module
     module = wrap(result["module"])  # type: ignore[no-untyped-call]
     return Compiled(module, report, result["tile"], remarks)
+
+
+# So many tiles wait in pinned memory: one that is copied, and the next.
+_PINNED_TILES = 2
+
+
+def _describe_transfers(
+    inputs: Sequence[str], options: CompileOptions, batch: Mapping[str, int], tile: int | None
+) -> dict[str, Any]:
+    """What goes to the device of arguments on the host: bytes at once there, which are part
+    of the peak, and in pinned memory of the host."""
+    total: int | None = 0
+    sizes = batch if tile is None else dict.fromkeys(batch, tile)
+    for place in options.from_host:
+        name, _, dims = inputs[place].partition("@")[0].removesuffix("]").partition("[")
+        factors = [factor.strip() for factor in re.split("[,*]", dims) if factor.strip()]
+        if total is None or not all(factor.isdigit() or factor in sizes for factor in factors):
+            total = None  # of another symbol nobody has said how long it is
+            continue
+        count = math.prod(sizes.get(factor) or int(factor) for factor in factors)
+        total += count * torch.empty(0, dtype=getattr(torch, name)).itemsize
+    is_pinned = tile is not None and torch.device(options.device).type == "cuda"
+    return {
+        "device": str(options.device),
+        "arguments": list(options.from_host),
+        "device_bytes": total,
+        "pinned_bytes": None if total is None else _PINNED_TILES * total * is_pinned,
+    }
 
 
 @dataclass(frozen=True)
@@ -164,6 +199,7 @@ class CompileOptions:
     guard: str = "warn"
     threads: int | None = None
     device: Device = "cpu"
+    from_host: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         _check_analysis(self.mode, self.loss, self.grads, self.optimizer, self.threads)
@@ -273,6 +309,7 @@ def _compile(
         emit=True,
         output=output,
         device=options.device,
+        from_host=options.from_host,
     )
     report: dict[str, Any] = json.loads(result["report"])
     return result, report, remarks
@@ -293,6 +330,7 @@ def analyze_script(
     allocator: str = "exact",
     snapshot: str | None = None,
     remarks: list[Remark] | None = None,
+    from_host: Sequence[int] = (),
     floor: bool = True,
     batches: int = 64,
     frames: bool = False,
@@ -334,6 +372,7 @@ def analyze_script(
             emit=False,
             output=None,
             device=device,
+            from_host=from_host,
         )
         if snapshot is not None:
             with open(str(options["snapshot"]), "rb") as file:
@@ -579,6 +618,7 @@ def _run(
     emit: bool,
     output: str | None,
     device: Device = "cpu",
+    from_host: Sequence[int] = (),
 ) -> tuple[_C.Result, tuple[Remark, ...]]:
     from koila import _C
 
@@ -596,6 +636,7 @@ def _run(
         batch_symbol="",
         pipeline=pipeline,
         device=str(device) if isinstance(device, torch.device) else "cpu",
+        from_host=list(from_host),
     )
     # A rule may itself ask for an analysis.
     outer, _raised.errors = _raised.errors, []

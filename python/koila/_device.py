@@ -20,9 +20,11 @@ __all__ = [
     "MemoryOfDevice",
     "describe_mix",
     "empty_caches",
+    "find_device",
     "find_device_of",
     "find_kind",
     "find_target",
+    "has_figures",
     "register",
 ]
 
@@ -127,6 +129,34 @@ def find_kind(device: torch.device) -> Kind | None:
             "it tensors there, or leave koila out"
         )
     return kind
+
+
+def has_figures(device: torch.device) -> bool:
+    """Whether programs are planned for there."""
+    return device.type == "cpu" or device.type in _kinds
+
+
+def find_device(device: torch.device | str) -> torch.device:
+    """The device of that name, with its number. KoilaError where there is none, or koila has
+    no figures of it."""
+    try:
+        found = torch.device(device)
+    except (RuntimeError, TypeError) as error:
+        text = str(error).splitlines()[0]
+        raise KoilaError(f"device={device!r} is no device: {text}") from None
+    kind = find_kind(found)
+    if kind is None:
+        if found.type == "cpu":
+            return torch.device("cpu")
+        raise KoilaError(f"device={str(device)!r} has no memory; name one that computes")
+    module = kind.module
+    if not module.is_available():
+        raise KoilaError(f"device={str(device)!r}: there is no such device here")
+    found, count = kind.with_index(found), module.device_count()
+    if found.index >= count:
+        number = "one is" if count == 1 else f"{count} are"
+        raise KoilaError(f"device={str(device)!r}: {number} here, numbered from 0")
+    return found
 
 
 def find_target(device: torch.device | str) -> str:

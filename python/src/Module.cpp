@@ -28,7 +28,8 @@ static InProcessOptions makeOptions(std::string name, std::string method,
                                     std::vector<std::string> inputs,
                                     std::vector<std::string> batch,
                                     std::string batchSymbol,
-                                    std::string pipeline, std::string device) {
+                                    std::string pipeline, std::string device,
+                                    std::vector<size_t> fromHost) {
   InProcessOptions options;
   options.name = std::move(name);
   options.method = std::move(method);
@@ -38,6 +39,7 @@ static InProcessOptions makeOptions(std::string name, std::string method,
   options.batchSymbol = std::move(batchSymbol);
   options.pipeline = std::move(pipeline);
   options.device = std::move(device);
+  options.fromHost = std::move(fromHost);
   return options;
 }
 
@@ -107,7 +109,7 @@ PYBIND11_MODULE(_C, m) {
       .def(py::init(&makeOptions), py::kw_only(), py::arg("name"),
            py::arg("method"), py::arg("loss"), py::arg("inputs"),
            py::arg("batch"), py::arg("batch_symbol"), py::arg("pipeline"),
-           py::arg("device"));
+           py::arg("device"), py::arg("from_host"));
   bindCustomOperators(m);
   bindAllocator(m);
   m.def("run_on_module", &runOnModule, py::arg("script"), py::arg("options"),

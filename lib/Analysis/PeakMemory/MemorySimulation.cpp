@@ -3,6 +3,7 @@
 #include "../../KernelModels/ATen/TensorBytes.h"
 #include "../Trace/ExecutionTrace.h"
 #include "BackwardSimulation.h"
+#include "koila/Analysis/HostResults.h"
 #include "koila/Analysis/MetaKernelShapes.h"
 #include "koila/Dialect/Koila/IR/DType.h"
 #include "koila/Dialect/Koila/IR/LossOps.h"
@@ -305,6 +306,8 @@ void PeakMemoryAnalysis::Impl::allocateResults(Operation &op,
                         "; no such call runs",
                     run);
     int64_t bytes = storage.value_or(tensor ? tensor->numBytes() : 0);
+    if (isHostResult(&op))
+      bytes = 0;
     setLive(entry, getLiveBytes(entry, op, bytes, run), run);
   }
 }

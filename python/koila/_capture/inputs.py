@@ -121,7 +121,9 @@ class Inputs:
 
     ``values`` and ``named`` are the arguments, the last of ``values`` the target
     if it ``has_target``. ``examples`` are these, None if specs were given in their
-    place, which ``may_be_specs`` allows. Raises CompileError for what is no input.
+    place, which ``may_be_specs`` allows. Where the module is on a ``device`` of its own, they
+    stay on the CPU, and ``resize`` gives what the module takes of them. Raises
+    CompileError for what is no input.
     """
 
     def __init__(
@@ -134,6 +136,7 @@ class Inputs:
         signature: Signature | None = None,
         has_target: bool = False,
         may_be_specs: bool = True,
+        device: torch.device | None = None,
     ) -> None:
         if isinstance(batch_dim, bool) or not isinstance(batch_dim, int) or batch_dim < 0:
             raise CompileError(f"batch_dim={batch_dim!r} is no number of a dim, counted from 0")
@@ -148,7 +151,8 @@ class Inputs:
         self.examples: Arguments | None = None
         self.batch: dict[str, int] = {}
         self.size: int | None = None
-        self.device = torch.device("cpu")
+        self.device = torch.device("cpu") if device is None else device
+        self._moves = self.device.type != "cpu"
         cut = len(values) - 1 if has_target else len(values)
         own, target = tuple(values[:cut]), tuple(values[cut:])
         # None at all: of a file that knows its own.
@@ -173,7 +177,9 @@ class Inputs:
         tensors = arguments.tensors()
         for tensor in tensors:
             _check_tensor(tensor)
-        if tensors:
+            if self._moves:
+                check_host(tensor, self.device)
+        if tensors and not self._moves:
             self.device = tensors[0].device
         size = self.size = _batch_size(tensors, batch_dim)
         if size == 0:
@@ -187,7 +193,13 @@ class Inputs:
             raise CompileError("batch= was given, and no input is a tensor with a batch")
 
     @classmethod
-    def of_call(cls, arguments: Arguments, batch_dim: int, batch: int | None = None) -> Inputs:
+    def of_call(
+        cls,
+        arguments: Arguments,
+        batch_dim: int,
+        batch: int | None = None,
+        device: torch.device | None = None,
+    ) -> Inputs:
         """With the arguments of a call as the examples."""
         return cls(
             (*arguments.args, *arguments.target),
@@ -196,6 +208,7 @@ class Inputs:
             named=arguments.kwargs,
             has_target=bool(arguments.target),
             may_be_specs=False,
+            device=device,
         )
 
     @functools.cached_property
@@ -231,12 +244,28 @@ class Inputs:
         """Whether its dim ``batch_dim`` is the batch."""
         return _is_batched(tensor, self.size, self.batch_dim)
 
+    def list_from_host(self, specs: Sequence[str]) -> tuple[int, ...]:
+        """Of the arguments that a program takes by these specs, the places of the tensors that
+        go to its device. Raises CompileError for containers of tensors."""
+        found = []
+        for place, spec in enumerate(specs) if self._moves else ():
+            if _TENSOR_SPEC.match(spec):
+                found.append(place)
+            elif _TENSOR_SPEC.search(spec) or "=" in spec:
+                raise CompileError(
+                    f"device={str(self.device)!r}: the input {spec} is no tensor by its place, "
+                    "and only such are moved; give example values, so that the module can be traced"
+                )
+        return tuple(found)
+
     def _resize(self, tensor: torch.Tensor, wanted: int) -> torch.Tensor:
+        where = self.device if self._moves else tensor.device
         if not self.is_batched(tensor):
-            return tensor.detach().clone().requires_grad_(tensor.requires_grad)
+            copy = tensor.detach().to(where, copy=True)
+            return copy.requires_grad_(tensor.requires_grad)
         indices = torch.arange(wanted, device=tensor.device) % max(self.size or 0, 1)
         with torch.no_grad():
-            resized = tensor.index_select(self.batch_dim, indices)
+            resized = tensor.index_select(self.batch_dim, indices).to(where)
         return resized.requires_grad_(tensor.requires_grad)
 
     def resized_bytes(self, size: int) -> int:
@@ -260,6 +289,19 @@ def _check_batch(batch: object) -> int:
     if batch > _LARGEST_BATCH:
         raise CompileError(f"a batch of {batch} is more than {_LARGEST_BATCH} samples")
     return batch
+
+
+# `float32[B,64]`, and not a list of such.
+_TENSOR_SPEC = re.compile(r"\b[a-z]+\d*\[")
+
+
+def check_host(tensor: torch.Tensor, device: torch.device) -> None:
+    """Raises CompileError for an input that is not on the host, where all is to be."""
+    if tensor.device.type != "cpu":
+        raise CompileError(
+            f"an input is on {tensor.device}, and device={str(device)!r} takes inputs on the CPU; "
+            "give them there, or compile without device="
+        )
 
 
 def _check_tensor(tensor: torch.Tensor) -> None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import heapq
+import weakref
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,11 +17,12 @@ from koila._capture.batch_int import BatchInt
 from koila._capture.casts import CastCache
 from koila._capture.frames import raise_at
 from koila._capture.graphs import Graph
+from koila._capture.host import find_device, is_on_host, lift, take_down
 from koila._capture.made_of_sizes import Diagonal, Positions, find_made
 from koila._capture.memory import Aliases, written_by
 from koila._capture.rewind import Rewind
 from koila._capture.statistics import show_updated
-from koila._capture.values import GradientHook, Node, Value
+from koila._capture.values import GradientHook, Node, Value, append_weakly
 
 __all__ = ["Program", "places_of"]
 
@@ -113,6 +115,10 @@ class Program:
         assert tensor is not None
         return tensor
 
+    def is_on_host(self, place: int) -> bool:
+        """Whether a leaf waits on the host for a program on another device."""
+        return is_on_host(self.leaves[place], self.tensor_of(self.leaves[place]))
+
     def list_leaves_of(self, position: int) -> list[int]:
         """The leaves that the call at ``position`` reads, and then those of the calls it
         depends on, the last of them first."""
@@ -140,6 +146,8 @@ class Program:
                 continue
             if isinstance(leaf.tensor, torch.nn.Parameter) or leaf.freed or index in self.copied:
                 continue
+            if self.is_on_host(index):
+                continue
             if (what := find_made(leaf.tensor, batch)) is not None:
                 found[index] = what
         return found
@@ -152,8 +160,9 @@ class Program:
                 leaf.meta,
                 leaf.origin.batch if leaf.origin else None,
                 leaf.freed,
+                self.is_on_host(place),
             )
-            for leaf in self.leaves
+            for place, leaf in enumerate(self.leaves)
         )
         calls = tuple(
             (id(node.call) if node.call.kind is None else node.call.kind, step)
@@ -223,16 +232,18 @@ class Program:
                 made[index] = None
         return [get(place) for place in self.results]
 
-    def run(self, rewind: Rewind | None = None) -> None:
+    def run(self, rewind: Rewind | None = None, *, where_it_is: bool = False) -> None:
         """Runs the calls on the tensors themselves, for good. Values that are
-        asked for keep their tensors, the others free them where PyTorch would."""
+        asked for keep their tensors, the others free them where PyTorch would. What waits on
+        the host goes to the device as a whole, unless all is done ``where_it_is``."""
         try:
             with CastCache() as casts:
-                self._run(casts, rewind)
+                self._run(casts, rewind, where_it_is)
         finally:
             show_updated()
 
-    def _run(self, casts: CastCache, rewind: Rewind | None) -> None:
+    def _run(self, casts: CastCache, rewind: Rewind | None, where_it_is: bool) -> None:
+        lifted = _Lifted() if where_it_is else _Lifted(self.nodes)
         nodes = self.nodes[::-1]
         graph = Graph()
         graphs = frozenset([graph])
@@ -240,10 +251,11 @@ class Program:
             graphs |= leaf.graphs
         self.nodes, self.steps, self.leaves = [], [], []
         late: dict[Node, list[tuple[GradientHook, torch.Tensor]]] = {}
+        made: list[weakref.ref[Value]] = []  # of batches that stay on the host
         while nodes:
             node = nodes.pop()
             entries = [
-                (entry.seen if entry.tensor is None else entry.tensor)
+                lifted.take(entry, node)
                 if isinstance(entry, Value)
                 else int(entry)
                 if isinstance(entry, BatchInt)
@@ -271,6 +283,8 @@ class Program:
                 # it reads before a write.
                 if value is not None and (value.node is not None or value.tensor is None):
                     value.settle(tensors[value.index])
+                    if not where_it_is and find_device(value) is not None:
+                        append_weakly(made, value)
                     if value.meta.requires_grad:
                         value.graphs = graphs
                         graph.end_in(tensors[value.index])
@@ -290,6 +304,12 @@ class Program:
                 rewind.drop(node)
             for hook, tensor in late.pop(node, ()):
                 hook.attach(tensor)
+        del value
+        for reference in made:
+            value = reference()
+            # Views would go on to look at the memory on the device.
+            if value is not None and value.tensor is not None and len(value.group.members) == 1:
+                value.tensor = take_down(value, value.tensor)
 
     def evaluate(self) -> list[torch.Tensor]:
         """What the roots are, without a graph unless a call differentiates; the
@@ -305,12 +325,22 @@ class Program:
         numbers = iter(self.numbers)
         count = 0
 
-        copies = {place: self.tensor_of(self.leaves[place]).clone() for place in self.copied}
+        copies = {
+            place: self.tensor_of(leaf).to(leaf.meta.device, copy=True)
+            for place, leaf in enumerate(self.leaves)
+            if place in self.copied
+        }
 
         def get(place: int) -> torch.Tensor:
             if place in copies:
                 return copies[place]
-            return self.tensor_of(self.leaves[place]) if place >= 0 else made[place]
+            if place < 0 or place in made:
+                return made[place]
+            leaf = self.leaves[place]
+            tensor = self.tensor_of(leaf)
+            if is_on_host(leaf, tensor) and place in last:
+                tensor = made[place] = lift(leaf, tensor)
+            return tensor
 
         grad = any(node.call.differentiates for node in self.nodes)
         with torch.no_grad():
@@ -338,9 +368,32 @@ class Program:
                 del result
                 for entry in step:
                     for place in places_of(entry):
-                        if place < 0 and last[place] == position:
+                        if last[place] == position:
                             made.pop(place, None)
             return [get(place).detach() for place in self.results]
+
+
+class _Lifted:
+    """What calls read of values; what waits on the host goes to the device for the first that
+    reads it, and is freed behind the last."""
+
+    def __init__(self, nodes: list[Node] | None = None) -> None:
+        self._last: dict[Value, Node] | None = None
+        self._there: dict[Value, torch.Tensor] = {}
+        if nodes is not None:
+            self._last = {
+                entry: node for node in nodes for entry in node.inputs if isinstance(entry, Value)
+            }
+
+    def take(self, value: Value, node: Node) -> torch.Tensor | None:
+        tensor = value.seen if value.tensor is None else value.tensor
+        if self._last is None or tensor is None or not is_on_host(value, tensor):
+            return tensor
+        there = self._there.pop(value, None)
+        there = lift(value, tensor) if there is None else there
+        if self._last.get(value) is not node:
+            self._there[value] = there
+        return there
 
 
 # Functions of a module: one inside of a method that calls itself is a cycle,

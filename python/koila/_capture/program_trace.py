@@ -28,6 +28,7 @@ from koila._capture.cumulative import normalise
 from koila._capture.extents import Extents, find_extents, is_multiple
 from koila._capture.frames import location_of
 from koila._capture.global_hooks import without_hooks
+from koila._capture.host import lift
 from koila._capture.leaves import (
     batch_dim,
     is_differentiated,
@@ -125,17 +126,28 @@ class Traced:
             yield tensor.permute(self.orders[index]) if index in self.orders else tensor, spec
 
     def copied_bytes(self, program: Program) -> int:
-        """Of arguments that are given as copies, since they have gaps."""
+        """Of arguments that are given as copies, since they have gaps; copies of what waits
+        on the host stay there."""
+        found = zip(self.arguments, self._find_arguments(program), strict=False)
         return sum(
             tensor.numel() * tensor.itemsize
-            for tensor, spec in self._find_arguments(program)
-            if "@channels_last" not in spec and not tensor.is_contiguous()
+            for index, (tensor, spec) in found
+            if "@channels_last" not in spec
+            and not tensor.is_contiguous()
+            and not program.is_on_host(index)
+        )
+
+    def list_from_host(self, program: Program) -> tuple[int, ...]:
+        """The arguments that wait on the host, by their places."""
+        return tuple(
+            place for place, index in enumerate(self.arguments) if program.is_on_host(index)
         )
 
     def lend(self, program: Program) -> None:
         """Puts the weights and statistics of a program of the same key in their places."""
         for index, weight in self.weights.items():
-            weight.data = without_copies(program.leaves[index]).detach()
+            leaf = program.leaves[index]
+            weight.data = lift(leaf, without_copies(leaf).detach())
         for index, statistic in self.statistics.items():
             statistic.data = program.tensor_of(program.leaves[index]).detach()
 
@@ -492,7 +504,8 @@ class _Recorded:
                 self.names[index] = f"statistic{len(self.names)}"
                 self.module.register_buffer(self.names[index], statistic)
             elif isinstance(leaf.tensor, nn.Parameter) or (trains and is_weight(leaf, dim)):
-                weight = nn.Parameter(without_copies(leaf).detach(), leaf.meta.requires_grad)
+                data = lift(leaf, without_copies(leaf).detach())
+                weight = nn.Parameter(data, leaf.meta.requires_grad)
                 self.weights[index] = weight
                 if is_expanded(leaf):
                     self.expanded.append(index)
@@ -563,6 +576,7 @@ class _Recorded:
                 tensor = dense
             elif self.writes:
                 tensor = tensor.clone()
+            tensor = lift(leaf, tensor)
             if index in self.orders:
                 tensor = tensor.permute(self.orders[index]).contiguous()
             if grads and is_differentiated(leaf):

@@ -16,6 +16,7 @@ from koila._capture.batch_int import BatchInt
 from koila._capture.dispatch_cache import find_call, meta_of, takes_float
 from koila._capture.frames import find_frames
 from koila._capture.graphs import Graph
+from koila._capture.host import find_device, is_on_host, keep
 from koila._capture.memory import Aliases
 from koila._capture.thread_recordings import recording
 from koila._capture.values import (
@@ -111,6 +112,8 @@ def make_leaf(tensor: Tensor, like: Value | None = None) -> Value:
         leaf.origin, leaf.source, leaf.graphs = like.origin, like.source, like.graphs
         leaf.is_renamed = like.is_renamed
     leaf.tensor = tensor
+    if like is not None and is_on_host(like, like.tensor):
+        keep(leaf, find_device(like))
     if tensor.is_inference():
         leaf.hash = _hash_if_any(tensor)
     else:
@@ -202,7 +205,11 @@ def _as_number(value: Value) -> Value:
     """A leaf with what was seen of a value, for calls that need no graph of it."""
     seen = value.seen
     assert seen is not None
-    leaf = leaf_of(seen)
+    if is_on_host(value, seen):
+        leaf = make_watched_leaf(seen)
+        keep(leaf, find_device(value))
+    else:
+        leaf = leaf_of(seen)
     leaf.source = value.source
     return leaf
 
@@ -637,16 +644,23 @@ def find_values(item: Any, found: list[Value]) -> None:
         find_values((item.start, item.stop, item.step), found)
 
 
-def rewrap(item: Any, source: Origin | None, graphs: frozenset[Graph] = frozenset()) -> Any:
-    """Tensors that were computed outside of a program, as lazy ones."""
+def rewrap(
+    item: Any,
+    source: Origin | None,
+    graphs: frozenset[Graph] = frozenset(),
+    device: torch.device | None = None,
+) -> Any:
+    """Tensors that were computed outside of a program, as lazy ones; those on the host are
+    of a batch that goes to ``device``."""
     if isinstance(item, Tensor) and item.layout == torch.strided:
         leaf = make_watched_leaf(item)
         leaf.source = source
+        keep(leaf, device)
         if item.requires_grad:
             leaf.graphs = graphs
             for graph in graphs:
                 graph.end_in(item)
         return wrap(leaf)
     if type(item) in (list, tuple) or hasattr(item, "_fields"):
-        return rebuild(item, [rewrap(part, source, graphs) for part in item])
+        return rebuild(item, [rewrap(part, source, graphs, device) for part in item])
     return item

@@ -72,12 +72,14 @@ class Meta(NamedTuple):
 @dataclass(eq=False)
 class Origin:
     """The batch of a tensor that was given to ``koila.lazy``: its dim, samples,
-    and budget. Tensors of one call have the same ``call``."""
+    and budget. Tensors of one call have the same ``call``. Of one that stays on the host
+    ``device`` has the tiles."""
 
     batch: int | None
     size: int | None
     budget: int | str
     call: object = None
+    device: torch.device | None = None
 
 
 class Group:

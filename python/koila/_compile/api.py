@@ -19,6 +19,7 @@ from koila._capture.thread_locks import exclusive
 from koila._compile.choose_form import choose
 from koila._compile.compiled import CompiledModule, make_module
 from koila._compile.specialize_call import Recipe, find_device, specialize
+from koila._device import find_device as name_device
 from koila._errors import CompileError
 from koila._interrupt import uninterrupted
 from koila._report.report import Report
@@ -184,6 +185,7 @@ def compile(
     recompute: str = "auto",
     guard: str = "warn",
     threads: int | None = None,
+    device: torch.device | str | None = None,
     check: bool = True,
     **named: Any,
 ) -> CompiledModule:
@@ -201,7 +203,9 @@ def compile(
     and with ``optimizer`` its state. If memory suffices the batch is not split.
     ``random``, ``batchnorm`` and ``recompute`` allow what is refused otherwise
     (docs/user/Training.md); ``guard`` says what a call does that the tiles are not
-    made for: ``warn`` and run the original program, or ``raise``. Other arguments
+    made for: ``warn`` and run the original program, or ``raise``. With a ``device``, where
+    the module is, inputs are on the CPU and stay there: the device has one tile of them
+    at a time, and what is returned is on the CPU again. Other arguments
     are those of ``analyze``.
 
     Unless ``check=False`` the result is run on part of the example, next to the
@@ -236,9 +240,10 @@ def compile(
         threads=threads,
     )
     name = _name(module)
+    there = None if device is None else name_device(device)
     source = module if isinstance(module, nn.Module) else _load(os.fspath(module))
-    given = _make_inputs(source, inputs, named, batch, batch_dim, trains and bool(loss))
-    recipe = Recipe(name, options, None if tile else budget, batch_dim, check)
+    given = _make_inputs(source, inputs, named, batch, batch_dim, trains and bool(loss), there)
+    recipe = Recipe(name, options, None if tile else budget, batch_dim, check, there)
     return make_module(source, recipe, specialize(source, given, recipe))
 
 
@@ -249,6 +254,7 @@ def _make_inputs(
     batch: int | None,
     batch_dim: int,
     has_target: bool,
+    device: torch.device | None = None,
 ) -> Inputs:
     """Raises TypeError for names that are neither options nor parameters."""
     signature = Signature(module) if isinstance(module, nn.Module) else None
@@ -257,7 +263,15 @@ def _make_inputs(
             raise TypeError(
                 f"{key!r} is no option, and forward() of {_name(module)} has no such parameter"
             )
-    return Inputs(values, batch, batch_dim, named=named, signature=signature, has_target=has_target)
+    return Inputs(
+        values,
+        batch,
+        batch_dim,
+        named=named,
+        signature=signature,
+        has_target=has_target,
+        device=device,
+    )
 
 
 def _name(module: Program) -> str:

@@ -16,7 +16,7 @@ from koila._capture.frames import warn_user
 from koila._capture.held_bytes import HeldBytes
 from koila._capture.inputs import Arguments, Inputs, find_symbol
 from koila._capture.module_snapshot import Changes, Snapshot
-from koila._capture.structure import flatten
+from koila._capture.structure import flatten, map_tensors
 from koila._compile.recorded_calls import step_loss
 from koila._compile.specialized_module import Refused, Specialization
 from koila._errors import CompileError, explain_torch
@@ -231,14 +231,17 @@ class _Comparison:
 
 
 def _run_original(compiled: Specialization, arguments: Arguments) -> Any:
+    # What waits on the host comes back there.
+    is_moved = bool(compiled.options.from_host)
     if not compiled.trains:
         with torch.no_grad():
-            return arguments.call(compiled.original)
+            result = arguments.call(compiled.original)
+        return map_tensors(torch.Tensor.cpu, result) if is_moved else result
     with torch.enable_grad():
         loss = step_loss(compiled.original, compiled.options.loss, arguments)
     weights = compiled.follower.weights
     found = torch.autograd.grad(loss, weights, allow_unused=True, materialize_grads=True)
-    return loss.detach(), list(found)
+    return loss.detach().cpu() if is_moved else loss.detach(), list(found)
 
 
 def _run_compiled(compiled: Specialization, arguments: Arguments) -> Any:

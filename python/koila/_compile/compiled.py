@@ -20,7 +20,8 @@ from torch._C._dynamo.eval_frame import (
 from koila import _compiler
 from koila._capture.frames import warn_user
 from koila._capture.global_hooks import calls_hooks, has_hooks
-from koila._capture.inputs import Arguments, Signature
+from koila._capture.inputs import Arguments, Signature, check_host
+from koila._capture.structure import flatten, map_tensors
 from koila._capture.thread_locks import tracing
 from koila._capture.values import has_gradient_hooks
 from koila._compile.call_kind import Call
@@ -167,7 +168,10 @@ class CompiledModule(nn.Module):
             arguments = self._signature.bind(args, kwargs, target)
         except TypeError:
             return None
-        return Call(arguments, self._recipe.batch_dim)
+        call, device = Call(arguments, self._recipe.batch_dim), self._recipe.device
+        for tensor in call.tensors if device is not None and not is_lazy(call) else ():
+            check_host(tensor, device)
+        return call
 
     def _run(self, name: str, call: Call, untiled: Callable[[Arguments], Any]) -> Any:
         if reason := self._find_obstacle(call):
@@ -234,14 +238,24 @@ class CompiledModule(nn.Module):
     def _run_original(self, call: Call, untiled: Callable[[Arguments], Any], reason: str) -> Any:
         """The call of the module itself: within the budget where it can be recorded,
         else after a warning if more than that may be needed."""
-        budget, arguments = self._recipe.budget, call.arguments
+        budget, arguments, device = self._recipe.budget, call.arguments, self._recipe.device
         if is_lazy(call):
             pass  # it is being recorded, with a budget of its own
         elif budget is not None and can_record(self.original, call):
-            arguments = make_lazy(call, budget)
-        elif self.tile is not None:
-            warn_user(f"{reason}; running the untiled program", self._warned)
-        return self._selection.call_original(lambda: untiled(arguments))
+            arguments = make_lazy(call, budget, device)
+        else:
+            if self.tile is not None:
+                warn_user(f"{reason}; running the untiled program", self._warned)
+            if device is not None:
+                arguments = arguments.map(lambda tensor: tensor.to(device))
+        found = self._selection.call_original(lambda: untiled(arguments))
+        if device is None or is_lazy(call):
+            return found
+        # What is still lazy comes down when it is computed; gradients stay with the weights.
+        if untiled == self._grads_of_original:
+            return found[0].cpu(), found[1]
+        is_plain = all(type(tensor) is torch.Tensor for tensor in _list_tensors(found))
+        return map_tensors(torch.Tensor.cpu, found) if is_plain else found
 
     def __prepare_scriptable__(self) -> nn.Module:
         if not tracing.is_mine():
@@ -353,3 +367,9 @@ _NO_PROGRAM = (
     "a compiled module is no program that PyTorch can script, trace or export again: give it "
     ".original, or write what was compiled by .save(path)"
 )
+
+
+def _list_tensors(value: Any) -> list[torch.Tensor]:
+    found: list[torch.Tensor] = []
+    flatten(value, found)
+    return found

@@ -103,7 +103,9 @@ class Selection:
         """Whether what a program needs is still free, where the budget is that."""
         if self._recipe.budget != "auto" or item.peak is None or not call.tensors:
             return True
-        return item.peak <= memory.recent_budget_bytes("auto", call.tensors[0].device)
+        return item.peak <= memory.recent_budget_bytes(
+            "auto", self._recipe.device or call.tensors[0].device
+        )
 
     def _make(
         self, trains: bool, call: Call, reason: str, beyond: Specialization | None, changed: bool
@@ -186,10 +188,12 @@ class Selection:
         may_script = not is_changed
         if beyond is not None and call.size is not None:
             # Batches that grow are not to compile it each time.
-            inputs = Inputs.of_call(call.arguments, call.batch_dim, _next_power(call.size))
+            inputs = Inputs.of_call(
+                call.arguments, call.batch_dim, _next_power(call.size), self._recipe.device
+            )
             with contextlib.suppress(BudgetError):
                 return specialize(self._original, inputs, recipe, may_script=may_script)
-        inputs = Inputs.of_call(call.arguments, call.batch_dim)
+        inputs = Inputs.of_call(call.arguments, call.batch_dim, None, self._recipe.device)
         try:
             return specialize(self._original, inputs, recipe, may_script=may_script)
         except BudgetError as caught:

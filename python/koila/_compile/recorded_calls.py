@@ -34,12 +34,16 @@ def is_lazy(call: Call) -> bool:
     return any(isinstance(tensor, LazyTensor) for tensor in call.tensors)
 
 
-def make_lazy(call: Call, budget: int | str) -> Arguments:
-    """The arguments with all tensors that have the batch lazy."""
+def make_lazy(call: Call, budget: int | str, device: torch.device | None) -> Arguments:
+    """The arguments with all tensors that have the batch lazy; where these wait on the host
+    for a ``device``, the others are moved there."""
     batched = [tensor for tensor in call.tensors if call.is_batched(tensor)]
-    made = lazy(*batched, batch=call.batch_dim, budget=budget)
+    made = lazy(*batched, batch=call.batch_dim, budget=budget, device=device)
     found = iter(made if len(batched) > 1 else (made,))
-    leaves = [next(found) if call.is_batched(tensor) else tensor for tensor in call.tensors]
+    leaves = [
+        next(found) if call.is_batched(tensor) else tensor if device is None else tensor.to(device)
+        for tensor in call.tensors
+    ]
     return Arguments(*rebuild(call.node, leaves))
 
 

@@ -38,6 +38,8 @@ class Recipe:
     budget: int | str | None
     batch_dim: int
     check: bool
+    # Of inputs that stay on the CPU, where the module is.
+    device: torch.device | None = None
     # The lines that were warned of.
     told: set[Location] = field(default_factory=set)
 
@@ -69,7 +71,7 @@ def specialize(
     compiled. Without ``may_script`` it is traced: TorchScript keeps programs of
     classes whose constants have changed since.
     """
-    device = find_device(module, inputs)
+    device = find_device(module, inputs, recipe.device)
     options = dataclasses.replace(recipe.options, device=device)
     is_auto = limit is None and recipe.budget == "auto"
     if options.tile is None and limit is None:
@@ -87,9 +89,10 @@ def specialize(
     def rewrite(captured: Captured) -> Specialization:
         chosen = dataclasses.replace(options, budget=limit)
         specs = [*captured.specs, *inputs.target_specs]
+        chosen = dataclasses.replace(chosen, from_host=inputs.list_from_host(specs))
         if limit is not None and is_auto and recipe.trains:
-            coming = _coming_bytes(module, captured.script, specs, options)
-            chosen = dataclasses.replace(options, budget=max(limit - coming, 0))
+            coming = _coming_bytes(module, captured.script, specs, chosen)
+            chosen = dataclasses.replace(chosen, budget=max(limit - coming, 0))
         # Where tiles are not made for a call, the original runs, not its script.
         guarded = dataclasses.replace(chosen, guard="raise")
         compiled = _rewrite(captured.script, specs, inputs.batch, guarded, recipe.name)
@@ -158,6 +161,7 @@ def _analyze(
         optimizer=options.optimizer,
         threads=options.threads,
         device=options.device,
+        from_host=options.from_host,
         batches=0,
         floor=False,
     )
@@ -183,16 +187,25 @@ def _coming_bytes(
     return count
 
 
-def find_device(module: object, inputs: Inputs) -> torch.device:
-    """Where a module and its inputs are. Raises CompileError where these are several
-    devices, KoilaError where koila has no figures of them."""
+def find_device(module: object, inputs: Inputs, there: torch.device | None = None) -> torch.device:
+    """Where a module and its inputs are, or, of inputs on the CPU, the module alone is to be
+    (``there``). Raises CompileError where these are several devices, KoilaError where
+    koila has no figures of them."""
     tensors = [
-        (f"input {place}", tuple(tensor.shape), tensor.device)
+        (f"input {place}", tuple(tensor.shape), there or tensor.device)
         for place, tensor in enumerate(inputs.examples.tensors() if inputs.examples else ())
     ]
     if isinstance(module, nn.Module):
         for name, tensor in (*module.named_parameters(), *module.named_buffers()):
             tensors.append((f"'{name}'", tuple(tensor.shape), tensor.device))
+    if there is not None:
+        own = tensors[len(inputs.examples.tensors() if inputs.examples else ()) :]
+        wrong = next((entry for entry in own if entry[2] != there), None)
+        if wrong is not None:
+            raise CompileError(
+                f"{wrong[0]} is on {wrong[2]}, and device={str(there)!r}: move the module there"
+            )
+        return there
     if (mix := describe_mix(tensors)) is not None:
         raise CompileError(f"{mix}: move the module and its inputs to one device")
     return find_device_of(device for _, _, device in tensors)

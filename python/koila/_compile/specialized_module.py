@@ -14,6 +14,7 @@ from torch import nn
 from koila import _compiler
 from koila._capture.inputs import Arguments
 from koila._capture.script import Captured
+from koila._capture.structure import map_tensors
 from koila._compile.call_kind import Call, Expected
 from koila._compile.named_tuples import NamedTuples
 from koila._compile.rollback import Undo
@@ -35,6 +36,14 @@ _FACT = "RuntimeError: koila: "
 def _report_of(compiled: _compiler.Compiled, options: _compiler.CompileOptions) -> Report:
     device = options.device
     return Report(compiled.report, device=device if isinstance(device, torch.device) else None)
+
+
+def _bring_down(method: str, result: Any) -> Any:
+    """What tiles have not left on the host; gradients stay with the weights."""
+    if method != "grads":
+        return map_tensors(torch.Tensor.cpu, result)
+    loss, gradients = result
+    return loss.cpu(), gradients
 
 
 class Specialization:
@@ -146,6 +155,8 @@ class Specialization:
             if not last.startswith(_FACT):
                 raise
             raise Refused(last.removeprefix(_FACT)) from None
+        if self.options.from_host:
+            result = _bring_down(method, result)
         if method != "forward":
             return result
         if layout is not None:

@@ -4,6 +4,8 @@ a batch itself."""
 
 from __future__ import annotations
 
+import dataclasses
+
 from koila._capture.program import Program
 from koila._capture.thread_recordings import recording
 from koila._capture.values import Node, Origin, Value
@@ -52,11 +54,11 @@ def take_parts(nodes: list[Node]) -> None:
         (origin,) = {e.origin for e in node.inputs if isinstance(e, Value) and e.origin is not None}
         outputs = (output for reference in node.outputs if (output := reference()) is not None)
         found += [(output, origin) for output in outputs if output.node is node]
-    Program(nodes, []).run()
+    Program(nodes, []).run(where_it_is=True)
     for value, origin in found:
         tensor = value.tensor
         assert tensor is not None
         rows = None if origin.size is None else value.meta.shape[origin.batch or 0]
-        value.origin = value.source = Origin(origin.batch, rows, origin.budget, origin.call)
+        value.origin = value.source = dataclasses.replace(origin, size=rows)
         value.version = tensor._version
         recording.watched.add(tensor, value)

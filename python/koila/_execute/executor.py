@@ -20,6 +20,7 @@ from torch import Tensor
 from koila._capture.closure import closure
 from koila._capture.copies import copies_of
 from koila._capture.frames import Frames, find_frames, location_of
+from koila._capture.host import take_down
 from koila._capture.memory import Aliases, is_view, written_by
 from koila._capture.program import Program
 from koila._capture.recorder import is_lent, known, wrap
@@ -695,7 +696,7 @@ def settle_results(values: list[Value], results: list[Tensor]) -> None:
     that the program holds."""
     for value, tensor in zip(values, results, strict=True):
         if not value.is_leaf():
-            _settle(value, lay_out(tensor, value.meta))
+            _settle(value, lay_out(take_down(value, tensor), value.meta))
     settle_views(_settle)
 
 

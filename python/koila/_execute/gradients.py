@@ -224,7 +224,9 @@ class _Step:
             order = traced.orders.get(index)
             if order is not None:
                 gradient = gradient.permute(sorted(range(len(order)), key=order.__getitem__))
-            gradients[index] = gradient.reshape(run.program.leaves[index].meta.shape)
+            leaf = run.program.leaves[index]
+            assert leaf.tensor is not None
+            gradients[index] = gradient.reshape(leaf.meta.shape).to(leaf.tensor.device)
         _hash_weights(run.program)
         roots = zip(found, run.program.roots, strict=True)
         return [

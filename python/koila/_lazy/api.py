@@ -12,7 +12,7 @@ from torch import Tensor
 from koila._capture.frames import find_frames, location_of
 from koila._capture.recorder import find_values
 from koila._capture.values import Value, rebuild
-from koila._device import find_kind
+from koila._device import find_device, find_kind
 from koila._errors import KoilaError
 from koila._execute.flush import flush, watch_input
 from koila._lazy import (  # noqa: F401  answer calls
@@ -52,7 +52,12 @@ class LazyFunction:
         return lambda *args, **kwargs: self(instance, *args, **kwargs)
 
 
-def lazy(*values: Any, batch: int | None = None, budget: int | str = "auto") -> Any:
+def lazy(
+    *values: Any,
+    batch: int | None = None,
+    budget: int | str = "auto",
+    device: torch.device | str | None = None,
+) -> Any:
     """Makes tensors lazy: PyTorch code on them is recorded, and computed
     within ``budget`` when a value is needed.
 
@@ -62,14 +67,18 @@ def lazy(*values: Any, batch: int | None = None, budget: int | str = "auto") -> 
     tensor's device when it runs (the environment variable ``KOILA_BUDGET``
     replaces it). Tensors in lists, tuples and dicts are made lazy too; numbers
     and text pass through, and so do other objects, after a warning. One value
-    gives one, several a tuple. Raises KoilaError if ``batch`` is no dim of a
-    tensor, and for tensors on devices of which koila has no figures.
+    gives one, several a tuple. With a ``device`` tensors on the CPU stay there: to the
+    program they are what ``x.to(device)`` gives, and the device has one tile of them
+    at a time; ``"auto"`` is then what is free there, and what ``run()`` returns is on the CPU.
+    Raises KoilaError if ``batch`` is no dim of a tensor, for tensors on devices of
+    which koila has no figures, and for a ``device`` that is not there.
     """
     check_budget(budget)
+    there = None if device is None else find_device(device)
     flush()
     watch_functions()
     call = object()
-    made = tuple(_lazy(value, batch, budget, call) for value in values)
+    made = tuple(_lazy(value, batch, budget, call, there) for value in values)
     _remember(made)
     for old, new in zip(values, made, strict=True):
         if new is old and not isinstance(old, _PLAIN):
@@ -113,17 +122,24 @@ def _remember(made: Any) -> None:
 _PLAIN = (int, float, complex, str, bytes, list, tuple, type(None), Tensor)
 
 
-def _lazy(value: Any, batch: int | None, budget: int | str, call: object) -> Any:
+def _lazy(
+    value: Any, batch: int | None, budget: int | str, call: object, device: torch.device | None
+) -> Any:
     if isinstance(value, (Tensor, Evaluation)):
         if isinstance(value, Tensor):
             find_kind(value.device)
-        made = LazyTensor(value, batch, budget, call)
+            if device is not None and value.device not in (device, torch.device("cpu")):
+                raise KoilaError(
+                    f"koila.lazy(device={str(device)!r}) was given a tensor on {value.device}; "
+                    "give it tensors on the CPU, or on that device"
+                )
+        made = LazyTensor(value, batch, budget, call, device)
         if made is not value and isinstance(value, Tensor):
             watch_input(made)
         return made
     if isinstance(value, torch.nn.utils.rnn.PackedSequence):
         raise KoilaError("koila.lazy takes dense tensors, and packs what is made of them")
-    return _map(value, lambda item: _lazy(item, batch, budget, call))
+    return _map(value, lambda item: _lazy(item, batch, budget, call, device))
 
 
 def _map(value: Any, function: Callable[[Any], Any]) -> Any:

@@ -7,9 +7,11 @@ from types import MethodWrapperType
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from koila._capture.batch_int import BatchInt
-from koila._capture.frames import find_frames
+from koila._capture.frames import find_frames, location_of
+from koila._capture.host import find_device, is_on_host, lift
 from koila._capture.recorder import (
     RecordedTensor,
     Unrecorded,
@@ -20,8 +22,10 @@ from koila._capture.recorder import (
     record,
     rewrap,
 )
+from koila._capture.structure import map_tensors
 from koila._capture.values import Value, rebuild
 from koila._capture.written_tensors import adopt
+from koila._errors import KoilaError
 from koila._execute import executor
 from koila._execute.overwritten import settle_readers
 from koila._lazy.scripts import check_script
@@ -32,6 +36,7 @@ __all__ = [
     "aliases",
     "call",
     "compute",
+    "compute_on_host",
     "dispatch",
     "drawing",
     "handle",
@@ -84,6 +89,9 @@ def call(func: Any, args: Any, kwargs: Any) -> Any:
         # Others see what it writes, so it is written now, after what was
         # recorded to read it.
         for index in made.call.writes:
+            group = made.inputs[index].group
+            if any(is_on_host(each, each.tensor) for each in group.list_members()):
+                raise _refuse_write(getattr(func, "__name__", str(func)))
             executor.settle_lent(made.inputs[index])
             settle_readers(made.inputs[index])
             executor.expose_memory(made.inputs[index])
@@ -101,16 +109,72 @@ def compute(func: Any, args: Any, kwargs: Any) -> Any:
     name = str(getattr(func, "__name__", func))
     if torch.is_grad_enabled() and not torch.is_inference_mode_enabled():
         executor.materialize(found, find_frames(), f"'{name}'")
-        plain, named = unwrap(args), unwrap(kwargs)
-        made = func(*plain, **named)
+        with _Lifts(name) as lifts:
+            plain, named = _map_lazy(args, lifts.known), _map_lazy(kwargs, lifts.known)
+            made = func(*plain, **named)
         if _is_first(made, args, plain):
             return args[0]
         graphs = frozenset(graph for value in found for graph in value.graphs)
         return rewrap(made, find_source(found), graphs)
-    tensors = iter(executor.read(found, find_frames()))
-    plain, named = replace(args, tensors), replace(kwargs, tensors)
-    made = func(*plain, **named)
+    read = executor.read(found, find_frames())
+    with _Lifts(name) as lifts:
+        tensors = map(lifts.lift, found, read)
+        plain, named = replace(args, tensors), replace(kwargs, tensors)
+        made = func(*plain, **named)
     return args[0] if _is_first(made, args, plain) else rewrap(made, find_source(found))
+
+
+def compute_on_host(func: Any, args: Any, kwargs: Any) -> Any:
+    """Makes a call now that picks samples, of a batch that may wait on the host."""
+    value = current(args[0])
+    if find_device(value) is None:
+        return compute(func, args, kwargs)
+    found: list[Value] = []
+    find_values((args, kwargs), found)
+    tensors = iter(executor.read(found, find_frames()))
+    if known(value).device.type != "cpu":  # type: ignore[union-attr]
+        return compute(func, args, kwargs)
+    args, kwargs = replace(args, tensors), replace(kwargs, tensors)
+    with torch.no_grad():
+        made = func(*map_tensors(Tensor.cpu, args), **map_tensors(Tensor.cpu, kwargs))
+    return rewrap(made, value.source, device=find_device(value))
+
+
+def _refuse_write(name: str) -> KoilaError:
+    """What is on the host is on the device by tiles: a write to its memory there has to be
+    part of the program, as one to a copy is that nobody has read."""
+    return KoilaError(
+        f"'{name}' writes in place to a tensor that koila.lazy(device=...) keeps on the host",
+        location_of(find_frames()),
+        ("write to a copy of it, as of x.clone(), before that is read",),
+    )
+
+
+class _Lifts:
+    """What waits on the host, as a whole on the device, for a call that is made now. What that
+    writes there nobody would see."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._lifted: list[tuple[Tensor, int]] = []
+
+    def __enter__(self) -> _Lifts:
+        return self
+
+    def __exit__(self, kind: Any, *_: object) -> None:
+        if kind is None and any(tensor._version != before for tensor, before in self._lifted):
+            raise _refuse_write(self._name)
+
+    def known(self, tensor: RecordedTensor) -> Tensor | None:
+        value = current(tensor)
+        plain = known(value)
+        return None if plain is None else self.lift(value, plain)
+
+    def lift(self, value: Value, plain: Tensor) -> Tensor:
+        there = lift(value, plain)
+        if there is not plain and not there.is_inference():
+            self._lifted.append((there, there._version))
+        return there
 
 
 def _is_first(made: Any, args: Any, plain: Any) -> bool:

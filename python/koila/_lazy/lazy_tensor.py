@@ -10,6 +10,7 @@ from torch import Tensor
 
 from koila._capture import inspection
 from koila._capture.frames import find_frames, location_of
+from koila._capture.host import find_device, keep
 from koila._capture.recorder import (
     RecordedTensor,
     current,
@@ -65,6 +66,7 @@ class LazyTensor(RecordedTensor):
         batch: int | None = None,
         budget: int | str = "auto",
         _call: object = None,
+        _device: torch.device | None = None,
     ) -> LazyTensor:
         if isinstance(data, LazyTensor):
             return data
@@ -83,7 +85,9 @@ class LazyTensor(RecordedTensor):
             batch %= data.dim()
             size = data.shape[batch]
         leaf = make_watched_leaf(data)
-        leaf.origin = leaf.source = Origin(batch, size, budget, _call or object())
+        device = _device if _device != data.device else None
+        leaf.origin = leaf.source = Origin(batch, size, budget, _call or object(), device)
+        keep(leaf, device)
         made: LazyTensor = wrap(leaf)
         return made
 
@@ -105,9 +109,13 @@ class LazyTensor(RecordedTensor):
 
     def run(self, partial: tuple[int, int] | None = None) -> Tensor:
         """The computed tensor, with its graph if it requires a gradient; of a
-        batch the samples from ``partial[0]`` to before ``partial[1]``."""
+        batch the samples from ``partial[0]`` to before ``partial[1]``. Of a batch that stays
+        on the host (``koila.lazy(..., device=)``) it is on the host, too."""
         info = None if partial is None else self.batch()
-        tensor = executor.materialize([current(self)], find_frames(), "run()")[0]
+        value = current(self)
+        tensor = executor.materialize([value], find_frames(), "run()")[0]
+        if find_device(value) == tensor.device:
+            tensor = tensor.cpu()
         if partial is None or info is None:
             return tensor
         low, high, _ = slice(*partial).indices(info.value)

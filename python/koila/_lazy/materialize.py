@@ -14,6 +14,7 @@ from torch import Tensor
 from koila._capture.batch_int import BatchInt
 from koila._capture.differentiation import record_gradient
 from koila._capture.frames import Frames, find_frames, location_of
+from koila._capture.host import find_device, lift
 from koila._capture.recorder import (
     RecordedTensor,
     assign,
@@ -27,7 +28,7 @@ from koila._errors import KoilaError
 from koila._execute import executor, gradients
 from koila._execute.numpy_memory import lend
 from koila._execute.views import find_held_base
-from koila._lazy.dispatch import call, compute, handle, handlers, replace, unwrap
+from koila._lazy.dispatch import call, compute, compute_on_host, handle, handlers, replace, unwrap
 from koila._lazy.recorded_node import find_node
 from koila._lazy.rows import become_batch, is_over_samples, take_rows
 from koila._lazy.selections import select
@@ -39,6 +40,7 @@ __all__: list[str] = []
 # (torch/csrc/utils/tensor_new.cpp, python_arg_parser.cpp).
 _DETACH, _ALIAS = torch.ops.aten.detach.default, torch.ops.aten.alias.default
 _SCALAR = torch.ops.aten._local_scalar_dense.default
+_COMPARING = (torch.equal, Tensor.equal, torch.allclose, Tensor.allclose, Tensor.__contains__)
 # What gives the program memory of a tensor.
 _SHARING = (Tensor.numpy, Tensor.__array__, _DETACH, _ALIAS)
 
@@ -193,7 +195,7 @@ def _index(func: Any, args: Any, kwargs: Any) -> Any:
     if value is not None and not value.meta.requires_grad:
         dim = value.origin.batch if value.origin is not None else 0
         if _picks_samples(func, args, kwargs, dim or 0):
-            return become_batch(value, compute(func, args, kwargs), dim or 0)
+            return become_batch(value, compute_on_host(func, args, kwargs), dim or 0)
         if (
             func is Tensor.__getitem__
             and _picks_one(value, args[1])
@@ -317,6 +319,28 @@ def _values_of(args: Any) -> list[Any]:
     ]
 
 
+@handle(Tensor.cpu, Tensor.to)
+def _move(func: Any, args: Any, kwargs: Any) -> Any:
+    """Of what is made of a batch on the host, and has no graph, the program gets a copy there:
+    tiles bring it down."""
+    if not isinstance(args[0], RecordedTensor):
+        return call(func, args, kwargs)
+    value = current(args[0])
+    has_graph = value.meta.requires_grad and torch.is_grad_enabled()
+    if find_device(value) is None or has_graph or not _goes_to_host(func, args, kwargs):
+        return call(func, args, kwargs)
+    tensor = gradients.look([value], find_frames())[0].detach().to("cpu", copy=True)
+    # The arguments may say more, as a type.
+    return func(tensor, *args[1:], **kwargs)
+
+
+def _goes_to_host(func: Any, args: Any, kwargs: Any) -> bool:
+    if func is Tensor.cpu:
+        return True
+    given = kwargs.get("device", args[1] if len(args) > 1 else None)
+    return isinstance(given, (str, torch.device)) and torch.device(given).type == "cpu"
+
+
 @handle(
     Tensor.untyped_storage,
     Tensor.storage,
@@ -428,7 +452,9 @@ def _show(func: Any, args: Any, kwargs: Any) -> Any:
     if is_shared:
         _finish_write(found[0], frames)
         gradients.look([find_held_base(found[0])], frames)
-    tensors = iter(gradients.look(found, frames))
+    read = gradients.look(found, frames)
+    # What is compared with other tensors is where the program has it.
+    tensors = map(lift, found, read) if func in _COMPARING else iter(read)
     args, kwargs = replace(args, tensors), replace(kwargs, tensors)
     if func is Tensor.__repr__ and found[0].meta.requires_grad and not args[0].requires_grad:
         name = found[0].graph_name

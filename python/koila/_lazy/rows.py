@@ -3,14 +3,16 @@ what has no graph they are views of what is computed then."""
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from koila._capture.frames import find_frames
+from koila._capture.host import find_device, keep
 from koila._capture.recorder import RecordedTensor, current, known, make_leaf, wrap
-from koila._capture.values import Origin, Value, append_weakly, is_open
+from koila._capture.values import Value, append_weakly, is_open
 from koila._execute import executor
 from koila._lazy.dispatch import call, handle
 
@@ -35,7 +37,7 @@ def become_batch(value: Value, made: Any, dim: int) -> Any:
     if is_batch and source is not None and isinstance(made, RecordedTensor):
         rows = made._value.meta.shape[dim]
         if rows != source.size:
-            made._value.source = Origin(dim, rows, source.budget, source.call)
+            made._value.source = dataclasses.replace(source, size=rows)
     return made
 
 
@@ -51,6 +53,7 @@ def take_rows(func: Any, args: Any, kwargs: Any) -> Any:
 
     def show(row: Tensor) -> Any:
         leaf = make_leaf(row)
+        keep(leaf, find_device(value))
         leaf.source, leaf.group = value.source, value.group  # writes to one are seen by all
         append_weakly(value.group.members, leaf)
         return wrap(leaf)

@@ -420,6 +420,7 @@ class Run:
                 batches=0,
                 grads=self.grads,
                 device=self.device,
+                from_host=traced.list_from_host(self.program),
                 name="the recorded program",
                 **self.options(),
             )
@@ -636,6 +637,7 @@ class Run:
                 guard="raise",
                 grads=grads,
                 device=self.device,
+                from_host=traced.list_from_host(self.program),
                 name="the recorded program",
                 **self.options(),
                 **size,
@@ -847,7 +849,7 @@ def start(program: Program, mode: str, frames: Frames) -> Run:
     # Of the memory that is free now they were taken already.
     resident = 0
     if "auto" not in budgets:
-        resident = _find_resident(program)
+        resident = _find_resident(program, device)
     restart()
     plan = _find_plan(program)
     beside = sum(program.tensor_of(program.leaves[place]).nbytes for place in program.copied)
@@ -887,10 +889,10 @@ _VIEW_REFERENCES = 2
 _use_count: Any = torch._C._storage_Use_Count
 
 
-def _find_resident(program: Program) -> int:
-    """Bytes of masks that were drawn, of what has been computed of the batch and is held,
-    as what a read has found that a step computes again, of what nobody else holds any
-    more, as the first state of a recurrent layer, and of graphs: those that programs have
+def _find_resident(program: Program, device: torch.device) -> int:
+    """Bytes on the device of masks that were drawn, of what has been computed of the batch
+    and is held, as what a read has found that a step computes again, of what nobody else
+    holds any more, as the first state of a recurrent layer, and of graphs: those that programs have
     left, and those of the user's that end here."""
     values = [*program.leaves, *recording.list_all()]
     given = {
@@ -902,6 +904,8 @@ def _find_resident(program: Program) -> int:
     found: dict[int, int] = {}  # bytes by storage
     for value in _list_computed(program):
         for computed in value.list_tensors():
+            if computed.device != device:
+                continue
             storage = computed.untyped_storage()
             place, size = storage.data_ptr(), storage.nbytes()
             if value.group.external:
@@ -911,12 +915,14 @@ def _find_resident(program: Program) -> int:
     # Gradients of inputs are results of the steps before; those of weights are beside.
     gradients = [_gradient_of(value.tensor) for value in values]
     for gradient in (*gradients, *(reference() for reference in recording.gradients)):
-        if gradient is not None:
+        if gradient is not None and gradient.device == device:
             found.setdefault(gradient.untyped_storage().data_ptr(), gradient.nbytes)
     own: dict[int, list[torch.Tensor]] = {}
     for leaf in program.leaves:
         tensor = leaf.tensor
         if tensor is None or tensor.layout is not torch.strided or leaf.origin:
+            continue
+        if tensor.device != device:
             continue
         # Views of what was given have no bytes of their own.
         if leaf.source is not None or sys.getrefcount(tensor) <= _OWN_REFERENCES:

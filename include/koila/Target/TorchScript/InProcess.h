@@ -51,6 +51,10 @@ struct InProcessOptions {
   /// Where the tensors of the module are, which it may name, as traces do:
   /// `cuda:0`. What is made of it is for that device alone.
   std::string device = "cpu";
+  /// Tensor arguments, by position, that are on the CPU while the module is on
+  /// `device`: they are moved there, those with the batch tile by tile, and
+  /// what tiles make of the whole batch is left on the CPU.
+  std::vector<size_t> fromHost;
 };
 
 struct InProcessResult {

@@ -30,6 +30,8 @@ struct TrainStepSpec {
   /// Arguments that get a gradient of their own, by name or position, with
   /// commas between; see getGradientArguments in InputSpec/InputSpec.h.
   std::string gradients;
+  /// Where the target, which is on the CPU, is moved to; empty: it stays.
+  std::string targetDevice = {};
 };
 
 /// Adds `train_step` to `module`: the arguments of the program and of the loss,

@@ -3,12 +3,14 @@
 #include "koila/Target/TorchScript/InProcess.h"
 #include "../Export/Emit.h"
 #include "../Export/Reproducible.h"
+#include "../Import/HostArguments.h"
 #include "../Import/Import.h"
 #include "../Import/MetaKernels.h"
 #include "../Import/ProgramDevice.h"
 #include "CompilationUnit.h"
 #include "CustomOperators.h"
 #include "DiagnosticJSON.h"
+#include "koila/Analysis/HostResults.h"
 #include "koila/Analysis/MetaKernelShapes.h"
 #include "koila/Dialect/Koila/IR/LossOps.h"
 #include "koila/InitAllDialects.h"
@@ -218,6 +220,34 @@ static void chooseExecutors(const tj::Module &module) {
             tj::ExecutorExecutionMode::SIMPLE);
 }
 
+/// Lets the program begin with copies of what is on the CPU.
+static void moveFromHost(const tj::Module &module,
+                         const InProcessOptions &options, TrainStepSpec &step) {
+  if (options.fromHost.empty())
+    return;
+  tj::Method method = module.get_method(options.method);
+  llvm::SmallVector<size_t> own(options.fromHost.begin(),
+                                options.fromHost.end());
+  size_t count = method.function().getSchema().arguments().size() - 1;
+  // Behind the arguments of the program is the target of its loss.
+  llvm::erase_if(own, [&](size_t position) {
+    if (position == count && !step.loss.empty())
+      step.targetDevice = options.device;
+    return position >= count;
+  });
+  moveArguments(method, own, c10::Device(options.device));
+}
+
+/// PyTorch's memory for that is CUDA's.
+static void stageInPinnedMemory(const tj::Module &module,
+                                const InProcessOptions &options) {
+  c10::Device device(options.device);
+  if (options.fromHost.empty() || !device.is_cuda())
+    return;
+  for (const tj::Method &method : module.get_methods())
+    pinRows(*tj::toGraphFunction(method.function()).graph(), device);
+}
+
 InProcessResult
 koila::torchscript::runInProcess(const tj::Module &module,
                                  const InProcessOptions &options, bool emit) {
@@ -225,7 +255,8 @@ koila::torchscript::runInProcess(const tj::Module &module,
     Archive origin;
     origin.path = options.name;
     session.context.getLoadedDialect<KoilaDialect>()
-        ->addInterface<ProgramDevice>(c10::Device(options.device));
+        ->addInterface<ProgramDevice>(c10::Device(options.device),
+                                      !options.fromHost.empty());
     getMethod(module, options.method, origin.path);
     GuardedMethods methods(options.method);
     if (module.find_method(methods.guarded) &&
@@ -242,6 +273,7 @@ koila::torchscript::runInProcess(const tj::Module &module,
     tj::Module copy = cloneIntoOwnUnit(module);
     TrainStepSpec step{options.method, options.loss.value_or(""),
                        getGradientArguments(call.inputs)};
+    moveFromHost(copy, options, step);
     if (options.loss)
       if (auto why = addTrainStep(copy, step))
         refuse(*why);
@@ -249,6 +281,9 @@ koila::torchscript::runInProcess(const tj::Module &module,
     ImportedFunction imported =
         importFunction(origin, copy, options.loss ? kTrainStep : options.method,
                        operators, &session.context);
+    if (!options.fromHost.empty())
+      for (auto function : imported.module->getOps<func::FuncOp>())
+        function->setAttr(kHostResultsAttr, UnitAttr::get(&session.context));
     OwningOpRef<ModuleOp> program =
         emit ? OwningOpRef<ModuleOp>(imported.module->clone())
              : std::move(imported.module);
@@ -261,6 +296,7 @@ koila::torchscript::runInProcess(const tj::Module &module,
         *program, *program->getOps<func::FuncOp>().begin(), origin, copy,
         operators, /*isForFile=*/false,
         [&](const tj::Module &built, const Expectation &) {
+          stageInPinnedMemory(built, options);
           giveSources(built, origin.path);
           chooseExecutors(built);
           result.module = built;

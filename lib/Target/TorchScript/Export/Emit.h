@@ -128,6 +128,7 @@ private:
                              TorchValue *fallback);
   bool emitArith(mlir::Operation *op);
   bool emitTensor(mlir::Operation *op);
+  TorchValue *getDeviceOfBuffer(mlir::Operation *empty);
   TorchValue *slice(TorchValue *tensor, mlir::Operation *op,
                     mlir::Type fullType, mlir::Type sliceType);
   TorchValue *fromAttr(mlir::Attribute attr, c10::TypePtr type,

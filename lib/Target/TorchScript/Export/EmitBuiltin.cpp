@@ -7,7 +7,9 @@
 //===----------------------------------------------------------------------===//
 
 #include "../Boundary/DiagnosticJSON.h"
+#include "../Import/ProgramDevice.h"
 #include "Emit.h"
+#include "koila/Analysis/HostResults.h"
 #include "koila/Target/TorchScript/Types.h"
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/SCF/IR/SCF.h"
@@ -139,6 +141,16 @@ tj::Value *GraphEmitter::slice(TorchValue *tensor, Operation *op, Type fullType,
   return tensor;
 }
 
+/// None: where the arguments are.
+GraphEmitter::TorchValue *GraphEmitter::getDeviceOfBuffer(Operation *empty) {
+  const auto *own = empty->getContext()
+                        ->getLoadedDialect<KoilaDialect>()
+                        ->getRegisteredInterface<ProgramDevice>();
+  if (!own || !own->fromHost)
+    return constant(c10::IValue());
+  return constant(isHostResult(empty) ? c10::Device(c10::kCPU) : own->device);
+}
+
 bool GraphEmitter::emitTensor(Operation *op) {
   if (auto dim = dyn_cast<tensor::DimOp>(op)) {
     TorchValue *index = lookup(dim.getIndex(), op);
@@ -162,7 +174,7 @@ bool GraphEmitter::emitTensor(Operation *op) {
     TorchValue *none = constant(c10::IValue());
     Node *node = insert(op, aten::new_empty,
                         {deviceOf, list(sizes, c10::IntType::get()),
-                         integer(*code), none, none, none},
+                         integer(*code), none, getDeviceOfBuffer(op), none},
                         1);
     node->output()->setType(c10::TensorType::get());
     checkOverload(node, op, "aten::new_empty");

@@ -4,6 +4,7 @@
 #include "../Boundary/Archive.h"
 #include "../Boundary/DiagnosticJSON.h"
 #include "../Import/Graph.h"
+#include "../Import/HostArguments.h"
 #include "../Import/Lifetimes.h"
 #include "ExecutorBarriers.h"
 #include "StepGradients.h"
@@ -197,6 +198,8 @@ static void add(tj::Module &module, const TrainStepSpec &spec) {
         argument = c10::Argument(argument.name(), argument.type());
     tj::Value *target = graph->addInput(name);
     arguments.emplace_back(name, target->type());
+    if (!spec.targetDevice.empty())
+      target = moveToDevice(*graph, target, c10::Device(spec.targetDevice));
     results = {callLoss(*graph, results[0], target, spec.loss)};
   }
   bool isTuple = call->output()->type()->kind() == c10::TypeKind::TupleType;

@@ -13,10 +13,12 @@ namespace koila::torchscript {
 /// this they name the CPU only.
 class ProgramDevice : public mlir::DialectInterface::Base<ProgramDevice> {
 public:
-  ProgramDevice(mlir::Dialect *dialect, c10::Device device)
-      : Base(dialect), device(device) {}
+  ProgramDevice(mlir::Dialect *dialect, c10::Device device, bool fromHost)
+      : Base(dialect), device(device), fromHost(fromHost) {}
 
   const c10::Device device;
+  /// Whether arguments are on the CPU and are moved there (HostArguments.h).
+  const bool fromHost;
 };
 
 } // namespace koila::torchscript

@@ -15,7 +15,9 @@ import torch
 from torch import Tensor, nn
 
 from koila._capture.structure import map_tensors
+from koila._device import has_figures
 from koila._lazy.api import lazy, run
+from koila._plan.announce import last
 from koila.compat.infinitybatch import checkpoints, structures
 from koila.compat.infinitybatch.callbacks import Callback
 from koila.compat.infinitybatch.errors import InfinityBatchError, InfinityBatchWarning
@@ -71,10 +73,11 @@ class InfinityBatch:
     all optimizers step. They can be set once. ``backward_device`` is where batches
     wait, outputs arrive and the loss is computed, the CPU if none is given.
 
-    Where the models are on that device, a batch is recorded by ``koila.lazy`` and
-    runs in tiles at ``backward()``; where they are on another one, tiles go up and
-    outputs come down. ``budget``: of a batch beside weights, gradients, optimizer
-    and the batch itself, as of ``koila.lazy``.
+    A batch is recorded by ``koila.lazy`` and runs in tiles at ``backward()``. Where the
+    models are on another device than the CPU on which it waits, its tiles go up
+    (``koila.lazy(..., device=)``); there outputs of ``batch_``, for a loss of one's own,
+    are brought down first, and tiles run twice. ``budget``: of a batch beside weights,
+    gradients, optimizer and the batch itself, as of ``koila.lazy``.
 
     ``separate(batch)`` gives the inputs and targets of what the dataloader gives, and
     ``call(model, inputs)`` calls a model; both may be set. ``keeps_batches`` keeps
@@ -108,6 +111,7 @@ class InfinityBatch:
         self._forward_device: torch.device | None = None
         self._dataloader: Any = None
         self._tilers: dict[int, Tiler] = {}
+        self._is_streamed = False  # the last batch went up by koila.lazy
         self._given: Any = None
         self._outputs_now: Any = None
         self._loss: Any = None
@@ -268,6 +272,9 @@ class InfinityBatch:
     def tile(self) -> int | None:
         """Samples a tile of the last batch, where the model is on another device;
         elsewhere ``koila.last().tile`` says it."""
+        if self._is_streamed:
+            how = last()
+            return None if how is None else how.tile
         return next((tiler.tile for tiler in reversed(self._tilers.values())), None)
 
     def clearcontainers_(self) -> None:
@@ -371,7 +378,7 @@ class InfinityBatch:
             self._look_back()
         if self._forward_device is None:
             self.updateforwarddevice()
-        (inputs,) = self._record(inputs)
+        (inputs,) = self._record(inputs, is_compared=False)
         return self._forward(inputs)
 
     def loss(self, targets: Any = None) -> None:
@@ -427,14 +434,18 @@ class InfinityBatch:
             else (self._forward_device)
         )
 
-    def _record(self, *items: Any) -> Any:
+    def _record(self, *items: Any, is_compared: bool = True) -> Any:
+        """Inputs, and targets that the outputs are to be ``is_compared`` with here."""
         self._count = count_samples(items[0])
-        home = self._home()
+        home, forward = self._home(), self._forward_device
         moved = [map_tensors(lambda tensor: tensor.to(home), item) for item in items]
-        assert self._forward_device is not None
-        if are_apart(self._forward_device, self._backward_device):
+        assert forward is not None
+        is_apart = are_apart(forward, self._backward_device)
+        self._is_streamed = is_apart and is_compared and home.type == "cpu" and has_figures(forward)
+        if is_apart and not self._is_streamed:
             return moved
-        made = lazy(*moved, batch=0, budget=self.budget)
+        device = forward if self._is_streamed else None
+        made = lazy(*moved, batch=0, budget=self.budget, device=device)
         return [made] if len(moved) == 1 else made
 
     def _forward(self, inputs: Any) -> Any:
@@ -452,7 +463,7 @@ class InfinityBatch:
     def _run(self, model: nn.Module, inputs: Any) -> Any:
         forward, home = self._forward_device, self._backward_device
         assert forward is not None
-        if not are_apart(forward, home):
+        if self._is_streamed or not are_apart(forward, home):
             return self.call(model, inputs)
         tiler = self._tilers.get(id(model))
         if tiler is None or tiler.call is not self.call or tiler.budget != self.budget:

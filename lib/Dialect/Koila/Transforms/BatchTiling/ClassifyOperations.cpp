@@ -7,6 +7,8 @@
 #include "BackwardSegments.h"
 #include "PhasePlan.h"
 #include "Reductions.h"
+#include "koila/Analysis/HostResults.h"
+#include "koila/Dialect/Koila/IR/CopyOps.h"
 #include "koila/Dialect/Koila/IR/DType.h"
 #include "koila/Dialect/Koila/IR/IndexOps.h"
 #include "koila/Dialect/Koila/IR/LossOps.h"
@@ -445,7 +447,14 @@ LogicalResult PhasePlan::classify(Operation &op) {
       const BatchFact &fact = batch.lookup(result);
       return fact.isSelected() || (fact.isInner() && isCheap);
     });
-    if ((isView && !fillsLocal) || isCounted ||
+    // Each phase takes the rows of an argument to the device anew: there it
+    // would be kept as a whole.
+    auto upload = dyn_cast<ToCopyOp>(op);
+    bool isUpload =
+        upload && upload.getDevice() && isa<BlockArgument>(upload.getSelf()) &&
+        function->hasAttr(kHostResultsAttr) && isMemoryEffectFree(&op) &&
+        !makesGradient(&op) && !isWrittenAfter(upload.getResult(), op);
+    if ((isView && !fillsLocal) || isCounted || isUpload ||
         (cannotCross && isMemoryEffectFree(&op) && !makesGradient(&op)))
       repeated.insert(&op);
     return success();
