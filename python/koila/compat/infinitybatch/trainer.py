@@ -21,7 +21,7 @@ from koila._plan.announce import last
 from koila.compat.infinitybatch import checkpoints, structures
 from koila.compat.infinitybatch.callbacks import Callback
 from koila.compat.infinitybatch.errors import InfinityBatchError, InfinityBatchWarning
-from koila.compat.infinitybatch.structures import count_samples
+from koila.compat.infinitybatch.structures import count_samples, list_tensors
 from koila.compat.infinitybatch.tiles import Tiler, are_apart
 
 __all__ = ["InfinityBatch"]
@@ -441,12 +441,24 @@ class InfinityBatch:
         moved = [map_tensors(lambda tensor: tensor.to(home), item) for item in items]
         assert forward is not None
         is_apart = are_apart(forward, self._backward_device)
-        self._is_streamed = is_apart and is_compared and home.type == "cpu" and has_figures(forward)
-        if is_apart and not self._is_streamed:
+        is_from_host = home.type == "cpu" != forward.type and has_figures(forward)
+        self._is_streamed = is_apart and is_compared and is_from_host
+        if self._is_streamed:
+            return self._stream(moved, forward)
+        if is_apart:
             return moved
-        device = forward if self._is_streamed else None
-        made = lazy(*moved, batch=0, budget=self.budget, device=device)
+        made = lazy(*moved, batch=0, budget=self.budget)
         return [made] if len(moved) == 1 else made
+
+    def _stream(self, items: list[Any], device: torch.device) -> list[Any]:
+        """These, with the samples in them to go to the device in tiles."""
+        batches = [tensor for tensor in list_tensors(items) if tensor.dim()]
+        made = lazy(*batches, batch=0, budget=self.budget, device=device)
+        found = iter(made if len(batches) > 1 else [made])
+        return [
+            map_tensors(lambda tensor: next(found) if tensor.dim() else tensor.to(device), item)
+            for item in items
+        ]
 
     def _forward(self, inputs: Any) -> Any:
         models = self._model
