@@ -169,8 +169,9 @@ class CompiledModule(nn.Module):
         except TypeError:
             return None
         call, device = Call(arguments, self._recipe.batch_dim), self._recipe.device
-        for tensor in call.tensors if device is not None and not is_lazy(call) else ():
-            check_host(tensor, device)
+        if device is not None and not is_lazy(call):
+            for tensor in call.tensors:
+                check_host(tensor, device)
         return call
 
     def _run(self, name: str, call: Call, untiled: Callable[[Arguments], Any]) -> Any:
