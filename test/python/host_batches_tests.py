@@ -2,6 +2,7 @@
 than the device has. The device stands in for a GPU (stand_in_device.py)."""
 
 import copy
+import types
 import warnings
 
 import pytest
@@ -10,6 +11,7 @@ from torch import nn
 from torch.nn import functional as F
 
 import koila
+from koila import _compiler
 from koila._plan import planner
 from stand_in_device import DEVICE, memory
 
@@ -384,3 +386,60 @@ class TestCompile:
         compiled.train_step(x, y)
         step(wanted, x, y)
         assert_equal_gradients(model, wanted)
+
+
+class TestTiles:
+    def test_rows_are_staged_in_pinned_memory(self, monkeypatch):
+        """On CUDA alone, whose memory that is; only what goes up by tiles."""
+        card = types.SimpleNamespace(name="Some", major=9, minor=0, multi_processor_count=1)
+        monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: card)
+        module = torch.jit.trace(Model(), make_batch()[0][:2])
+
+        def compile(device):
+            return _compiler.compile_script(
+                module,
+                [f"float64[B,{WIDTH}]"],
+                batch={"B": COUNT},
+                tile=64,
+                device=device,
+                from_host=(0,),
+            )
+
+        made = compile(torch.device("cuda", 0))
+        code = made.module.forward_guarded.code
+        assert "torch._to_copy(torch.pin_memory(" in code
+        assert "pin_memory" not in made.module.forward_untiled.code
+        size = 64 * WIDTH * 8
+        assert made.report["transfers"]["pinned_bytes"] == 2 * size
+        there = compile(DEVICE)
+        assert "pin_memory" not in there.module.forward_guarded.code
+        assert there.report["transfers"] == {
+            "device": "standin:0",
+            "arguments": [0],
+            "device_bytes": size,
+            "pinned_bytes": 0,
+        }
+
+    def test_arguments_that_are_no_tensors(self):
+        class Optional(nn.Module):
+            def forward(self, x: torch.Tensor | None):
+                assert x is not None
+                return x.exp()
+
+        script, (x, _) = torch.jit.script(Optional()), make_batch()
+        words = "argument 'x' is on the CPU and is declared as Optional.Tensor.; only a Tensor"
+        with pytest.raises(koila.CompileError, match=words):
+            koila.compile(script, x, tile=64, device=DEVICE)
+
+    def test_containers(self):
+        class Pair(nn.Module):
+            def forward(self, pair: tuple[torch.Tensor, torch.Tensor]):
+                return pair[0] + pair[1]
+
+        script, (x, _) = torch.jit.script(Pair()), make_batch()
+        with pytest.raises(koila.CompileError, match="is no tensor by its place, and only such"):
+            koila.compile(script, (x, x), tile=64, device=DEVICE)
+        # A trace takes what is in them.
+        with torch.no_grad():
+            compiled = koila.compile(Pair(), (x, x), tile=64, device=DEVICE)
+            torch.testing.assert_close(compiled((x, x)), 2 * x)

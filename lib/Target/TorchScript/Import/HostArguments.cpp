@@ -25,11 +25,12 @@ void torchscript::moveArguments(const tj::Method &method,
                                 llvm::ArrayRef<size_t> positions,
                                 c10::Device device) {
   tj::Graph &graph = *tj::toGraphFunction(method.function()).graph();
+  const auto &arguments = method.function().getSchema().arguments();
   tj::WithInsertPoint guard(*graph.nodes().begin());
   for (size_t position : positions) {
     tj::Value *input = graph.inputs().at(position + 1);
     if (input->type()->kind() != c10::TypeKind::TensorType)
-      refuse(Twine("argument '") + input->debugName() +
+      refuse(Twine("argument '") + arguments.at(position + 1).name() +
              "' is on the CPU and is declared as " +
              input->type()->annotation_str() +
              "; only a Tensor is moved to the device of the module");
@@ -53,7 +54,9 @@ static void pinRows(tj::Block *block, c10::Device device) {
   for (tj::Node *node : block->nodes()) {
     for (tj::Block *inner : node->blocks())
       pinRows(inner, device);
-    if (node->kind() != getCopySymbol() || !isOfArgument(node->input(0)))
+    // What is moved as a whole is in no loop.
+    if (node->kind() != getCopySymbol() || !block->owningNode() ||
+        !isOfArgument(node->input(0)))
       continue;
     std::optional<c10::IValue> to = tj::toIValue(node->namedInput("device"));
     if (!to || !to->isDevice() || to->toDevice() != device)
