@@ -51,6 +51,7 @@ __all__ = [
     "is_count",
     "list_cards",
     "list_events",
+    "load_archive",
     "load_extension",
     "make_guards",
     "make_module",
@@ -696,6 +697,26 @@ def check_archive(path: str) -> None:
     messages = _parse_messages(_C.check_archive(path))
     if messages:
         raise _make_error(messages, path)
+
+
+def load_archive(path: str) -> torch.jit.ScriptModule:
+    """The module of an archive: on the CPU where the device that it was saved on is not
+    there, and without what tracing wrote down of that device. Raises CompileError as
+    ``check_archive``."""
+    from koila import _C
+
+    check_archive(path)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        try:
+            return torch.jit.load(path)  # type: ignore[no-any-return, no-untyped-call]
+        except RuntimeError:
+            # Another reason shows again.
+            loaded: torch.jit.ScriptModule = torch.jit.load(  # type: ignore[no-untyped-call]
+                path, map_location="cpu"
+            )
+    _C.follow_device_of_archive(loaded, path)
+    return loaded
 
 
 def _check_path(path: str) -> None:

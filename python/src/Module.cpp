@@ -114,6 +114,12 @@ PYBIND11_MODULE(_C, m) {
   bindAllocator(m);
   m.def("run_on_module", &runOnModule, py::arg("script"), py::arg("options"),
         py::arg("emit"));
+  m.def(
+      "follow_device_of_archive",
+      [](const py::object &script, const std::string &path) {
+        followDeviceOfArchive(getModule(script), path);
+      },
+      py::arg("script"), py::arg("path"));
   m.def("make_module", &makeModule, py::arg("name"), py::arg("unit"),
         py::arg("parameters"), py::arg("buffers"), py::arg("modules"));
   m.def("save_module", &saveModule, py::arg("script"), py::arg("path"));

@@ -693,23 +693,9 @@ def exported(path, folder):
     torch.export.save(program, path)
 
 
-@bad_file("cuda_weights.pt")
-def cuda_weights(path, folder):
-    """mlp as if its weights had been saved on a GPU."""
-
-    def edit(name, data):
-        if not name.endswith("data.pkl"):
-            return data
-        cpu, cuda = b"X\x03\x00\x00\x00cpu", b"X\x06\x00\x00\x00cuda:0"
-        assert cpu in data
-        return data.replace(cpu, cuda)
-
-    rewrite_archive(folder / "mlp.pt", path, edit)
-
-
 @bad_file("cuda_baked.pt")
 def cuda_baked(path, folder):
-    """A trace that recorded the device of a tensor which it makes."""
+    """A trace that makes a tensor on another device than that of its weights."""
     import torch
 
     class Baked(torch.nn.Module):
@@ -737,7 +723,7 @@ def cuda_baked(path, folder):
 
 
 # Bad files that are made from a model file.
-NEEDS = {"truncated.pt": "mlp", "cuda_weights.pt": "mlp"}
+NEEDS = {"truncated.pt": "mlp"}
 
 
 def make(name, folder):

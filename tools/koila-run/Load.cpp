@@ -1,6 +1,7 @@
 //===- Load.cpp - Programs from archives ----------------------------------===//
 
 #include "Load.h"
+#include "koila/Target/TorchScript/InProcess.h"
 #include "support/Supervisor.h"
 #include "llvm/Support/JSON.h"
 #include <torch/csrc/jit/serialization/import.h>
@@ -50,9 +51,11 @@ torch::jit::Module koila::run::load(const std::string &path,
   try {
     auto unit = std::make_shared<torch::jit::CompilationUnit>();
     torch::jit::ExtraFilesMap extra;
-    return torch::jit::import_ir_module(unit, path, c10::Device(options.device),
-                                        extra, /*load_debug_files=*/true,
-                                        restoreShapes);
+    torch::jit::Module module = torch::jit::import_ir_module(
+        unit, path, c10::Device(options.device), extra,
+        /*load_debug_files=*/true, restoreShapes);
+    torchscript::followDeviceOfArchive(module, path);
+    return module;
   } catch (const c10::Error &error) {
     what = error.what_without_backtrace();
   } catch (const std::exception &error) {

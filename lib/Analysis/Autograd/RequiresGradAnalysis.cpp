@@ -32,7 +32,7 @@ bool koila::isOnlyDetached(Value value) {
     return getElementTypeOrSelf(type).isIntOrIndex();
   };
   return llvm::all_of(value.getUsers(), [&](Operation *user) {
-    if (isa<LeafOp, DetachOp>(user) ||
+    if (isa<LeafOp, DetachOp, DeviceOp>(user) ||
         llvm::all_of(user->getResultTypes(), isInteger))
       return true;
     return isa<RefineOp, tensor::CastOp, tensor::ExtractSliceOp>(user) &&

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import os
-import warnings
 from pathlib import Path
 from typing import Any
 
@@ -287,8 +286,4 @@ def _name(module: Program) -> str:
 def _load(path: str) -> torch.jit.ScriptModule:
     if not Path(path).is_file():
         raise CompileError(f"'{path}' is no file")
-    _compiler.check_archive(path)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)
-        loaded: torch.jit.ScriptModule = torch.jit.load(path)  # type: ignore[no-untyped-call]
-    return loaded
+    return _compiler.load_archive(path)

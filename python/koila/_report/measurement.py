@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import nn
 
-from koila import memory
+from koila import _compiler, memory
 from koila._capture.module_snapshot import Snapshot, tensors_of
 from koila._errors import KoilaError
 
@@ -36,7 +36,7 @@ def measure_call(
     a call.
     """
     program: nn.Module = (
-        module if isinstance(module, nn.Module) else torch.jit.load(os.fspath(module))  # type: ignore[no-untyped-call]
+        module if isinstance(module, nn.Module) else _compiler.load_archive(os.fspath(module))
     )
     _check(program, args, kwargs, data)
     records = data["mode"] != "inference"

@@ -84,6 +84,13 @@ InProcessResult runOnArchive(const std::string &path,
                              const InProcessOptions &options,
                              const std::string &output = "");
 
+/// Of `module`, which was loaded to the CPU from the archive at `path`: the
+/// device that the archive was saved on, where tracing wrote it down, becomes
+/// that of weights and arguments. Nothing is thrown; what koila refuses to load
+/// stays as it is.
+void followDeviceOfArchive(const torch::jit::Module &module,
+                           const std::string &path);
+
 } // namespace koila::torchscript
 
 #endif // KOILA_TARGET_TORCHSCRIPT_INPROCESS_H

@@ -8,6 +8,7 @@
 #include "Archive.h"
 #include "ArchiveValidator.h"
 #include "DiagnosticJSON.h"
+#include "TracedDevices.h"
 #include "koila/Support/FileKind.h"
 #include "koila/Target/PyTorchArchive/ZipCentralDirectory.h"
 #include "llvm/ADT/STLExtras.h"
@@ -181,8 +182,10 @@ koila::torchscript::loadArchive(const Archive &archive,
     torch::jit::Module module = torch::jit::import_ir_module(
         unit, archive.path, c10::Device(c10::kCPU), extraFiles,
         /*load_debug_files=*/true, /*restore_shapes=*/false);
-    if (restoreExamples && archive.hasRecord("traced_inputs.pkl"))
+    bool isTraced = archive.hasRecord("traced_inputs.pkl");
+    if (restoreExamples && isTraced)
       restoreInputTypes(module, archive);
+    followDevice(module, findDevice(archive), isTraced);
     return module;
   } catch (const std::exception &error) {
     std::string what = getFirstLine(error);

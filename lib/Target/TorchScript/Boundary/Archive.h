@@ -51,8 +51,10 @@ torch::jit::ExtraFilesMap getExtraFiles(const Archive &archive);
 void setAllowSetState(bool allow);
 bool getAllowSetState();
 
-/// Loads the archive to the CPU. `extraFiles` has the wanted keys. Recorded
-/// example inputs, if wanted, become types of the graph's inputs.
+/// Loads the archive to the CPU, wherever it was saved. `extraFiles` has the
+/// wanted keys. Recorded example inputs, if wanted, become types of the graph's
+/// inputs. Devices that tracing wrote down are those of weights and arguments
+/// afterwards (TracedDevices.h).
 torch::jit::Module loadArchive(const Archive &archive,
                                torch::jit::ExtraFilesMap &extraFiles,
                                bool restoreExamples);

@@ -11,7 +11,9 @@
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/ADT/StringExtras.h"
 #include "llvm/Support/CRC.h"
+#include <c10/core/Device.h>
 #include <caffe2/serialize/inline_container.h>
+#include <set>
 #include <torch/csrc/jit/runtime/operator.h>
 #include <torch/custom_class.h>
 #include <torch/version.h>
@@ -149,11 +151,6 @@ static void checkPickle(const Archive &archive, const Directory &directory,
   // Of recorded inputs, sizes are stored and bytes are not.
   bool hasBytes = record != "traced_inputs";
   for (const PickleSummary::Storage &storage : pickle->storages) {
-    if (storage.device != "cpu" && hasBytes)
-      refuseFile(archive.path,
-                 Twine("holds tensors on ") + storage.device +
-                     ", and memory is computed for the CPU program; save it "
-                     "again on the CPU: torch.jit.save(m.cpu(), ...)");
     if (!hasBytes || storage.elements == 0)
       continue;
     std::string name = (record + "/" + storage.key).str();
@@ -168,6 +165,47 @@ static void checkPickle(const Archive &archive, const Directory &directory,
                                    "' is too short for the tensor in it; copy "
                                    "or save it again");
   }
+}
+
+std::string koila::torchscript::findDevice(const Archive &archive) {
+  std::set<std::string> devices;
+  caffe2::serialize::PyTorchStreamReader reader(archive.path);
+  for (const char *name : {"data.pkl", "constants.pkl", "traced_inputs.pkl"}) {
+    // Examples say it of what has no weights.
+    bool isNeeded = StringRef(name) != "traced_inputs.pkl" || devices.empty();
+    if (!isNeeded || !archive.hasRecord(name))
+      continue;
+    auto [bytes, size] = reader.getRecord(name);
+    std::string error;
+    auto pickle =
+        readPickle({static_cast<const char *>(bytes.get()), size}, error);
+    if (pickle)
+      for (const PickleSummary::Storage &storage : pickle->storages)
+        // Numbers, and constants of a trace, may be on the CPU beside a device.
+        if (storage.device != "cpu" ||
+            (StringRef(name) == "data.pkl" && storage.elements > 1))
+          devices.insert(storage.device.str());
+  }
+  if (devices.empty())
+    return "cpu";
+  // All would be loaded to one.
+  if (devices.size() > 1)
+    refuseFile(archive.path,
+               Twine("holds tensors on ") + llvm::join(devices, " and ") +
+                   ", and koila's programs run on one device; move the model "
+                   "to one of them and save it again");
+  const std::string &name = *devices.begin();
+  bool isKnown = false;
+  try {
+    isKnown = c10::Device(name).type() != c10::kMeta;
+  } catch (const c10::Error &) {
+    // Reported below.
+  }
+  if (!isKnown)
+    refuseFile(archive.path, Twine("holds tensors on '") + name +
+                                 "', which are not read; save it again on the "
+                                 "CPU: torch.jit.save(m.cpu(), ...)");
+  return name;
 }
 
 void koila::torchscript::checkContents(const Archive &archive,
@@ -201,4 +239,5 @@ void koila::torchscript::checkContents(const Archive &archive,
     else if (code)
       checkCode(archive, record.name, text);
   }
+  (void)findDevice(archive);
 }

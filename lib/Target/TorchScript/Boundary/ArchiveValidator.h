@@ -13,6 +13,10 @@ namespace koila::torchscript {
 void checkContents(const Archive &archive, const Directory &directory,
                    llvm::StringRef bytes);
 
+/// Where the program ran that was saved. Refuses what ran on several devices,
+/// or on one that has no data.
+std::string findDevice(const Archive &archive);
+
 } // namespace koila::torchscript
 
 #endif // KOILA_TARGET_TORCHSCRIPT_BOUNDARY_ARCHIVEVALIDATOR_H

@@ -7,9 +7,11 @@
 #include "../Import/Import.h"
 #include "../Import/MetaKernels.h"
 #include "../Import/ProgramDevice.h"
+#include "ArchiveValidator.h"
 #include "CompilationUnit.h"
 #include "CustomOperators.h"
 #include "DiagnosticJSON.h"
+#include "TracedDevices.h"
 #include "koila/Analysis/HostResults.h"
 #include "koila/Analysis/MetaKernelShapes.h"
 #include "koila/Dialect/Koila/IR/LossOps.h"
@@ -25,6 +27,7 @@
 #include "mlir/Pass/PassRegistry.h"
 #include "llvm/ADT/ScopeExit.h"
 #include <mutex>
+#include <torch/csrc/jit/passes/shape_analysis.h>
 #include <utility>
 
 using namespace mlir;
@@ -248,6 +251,32 @@ static void stageInPinnedMemory(const tj::Module &module,
     pinRows(*tj::toGraphFunction(method.function()).graph(), device);
 }
 
+void koila::torchscript::followDeviceOfArchive(const tj::Module &module,
+                                               const std::string &path) {
+  try {
+    Archive archive = inspectArchive(path);
+    // Of the CPU it stands there rightly.
+    if (std::string device = findDevice(archive); device != "cpu")
+      followDevice(module, device, archive.hasRecord("traced_inputs.pkl"));
+  } catch (...) {
+    // Whoever analyses the file says why.
+  }
+}
+
+/// The same for a module that is on another device now. What its values had
+/// where they were traced says the device again.
+static void followOwnDevice(const tj::Module &module) {
+  for (const at::Tensor &weight : module.parameters()) {
+    if (weight.device().is_cpu())
+      return;
+    for (const tj::Module &part : module.modules())
+      for (const tj::Method &method : part.get_methods())
+        if (auto *function = tj::tryToGraphFunction(method.function()))
+          tj::EraseShapeInformation(function->graph());
+    return followDevice(module, weight.device().str(), /*isTraced=*/true);
+  }
+}
+
 InProcessResult
 koila::torchscript::runInProcess(const tj::Module &module,
                                  const InProcessOptions &options, bool emit) {
@@ -271,6 +300,7 @@ koila::torchscript::runInProcess(const tj::Module &module,
     CallSpec call = readCall(options);
     // Other types than the caller's, and the same tensors.
     tj::Module copy = cloneIntoOwnUnit(module);
+    followOwnDevice(copy);
     TrainStepSpec step{options.method, options.loss.value_or(""),
                        getGradientArguments(call.inputs)};
     moveFromHost(copy, options, step);

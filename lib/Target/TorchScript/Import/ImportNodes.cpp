@@ -705,10 +705,11 @@ void FunctionImporter::importNode(Node *node) {
     std::optional<c10::IValue> literal = tj::toIValue(node->output());
     if (literal && literal->isDevice() &&
         !mayName(literal->toDevice(), context))
-      refuse(location, Twine("the program names device '") +
+      refuse(location, Twine("the program itself names device '") +
                            literal->toDevice().str() +
-                           "' literally, as tracing does; trace the model on "
-                           "the CPU and save it again");
+                           "', and runs on the one of its weights and inputs; "
+                           "use the device of an argument (x.device) in its "
+                           "place, and save it again");
     if (literal && literal->isTensor())
       aliases.setKnown(node->output(), "a constant", literal->toTensor());
     else if (isShared(node->output()->type()))
