@@ -324,7 +324,7 @@ koila::torchscript::runInProcess(const tj::Module &module,
       return;
     rebuildMethod(
         *program, *program->getOps<func::FuncOp>().begin(), origin, copy,
-        operators, /*isForFile=*/false,
+        operators, /*isForFile=*/false, result.report,
         [&](const tj::Module &built, const Expectation &) {
           stageInPinnedMemory(built, options);
           giveSources(built, origin.path);

@@ -4,6 +4,7 @@
 #include "../Export/Emit.h"
 #include "../Export/ReadBack.h"
 #include "../Export/Reproducible.h"
+#include "../Export/TileAttribute.h"
 #include "../Import/Import.h"
 #include "../Import/MetaKernels.h"
 #include "CustomOperators.h"
@@ -126,6 +127,7 @@ static OwningOpRef<ModuleOp> readCarriedModule(const Archive &archive,
            "' was changed after koila wrote it, so its tiling cannot be "
            "analysed; import the untiled program with --function=" +
            GuardedMethods(function).untiled);
+  applyTileAttribute(module, target, archive.path);
   setArchivePath(*carried, archive.path);
   (*carried)->setAttr(
       KoilaDialect::kArchiveAttr,

@@ -15,6 +15,7 @@
 #include "ReadBack.h"
 #include "Reproducible.h"
 #include "StepGradients.h"
+#include "TileAttribute.h"
 #include "koila/Analysis/Storage.h"
 #include "koila/Dialect/Koila/IR/CopyOps.h"
 #include "koila/Dialect/Koila/IR/LossOps.h"
@@ -335,11 +336,13 @@ static void separateLastUses(tj::Block *block) {
 /// Builds the graph of `function` as method `name`. The original method is
 /// kept under another name if the function is guarded. A training step (whose
 /// function `isStep`) also gets a method that returns gradients.
-static void
-replaceMethod(tj::Module &module, func::FuncOp function,
-              const std::string &name, const GuardedMethods &methods,
-              const ImportedFunction &original, const OperatorTable &operators,
-              const llvm::SmallPtrSetImpl<Operation *> &copied, bool isStep) {
+static void replaceMethod(tj::Module &module, func::FuncOp function,
+                          const std::string &name,
+                          const GuardedMethods &methods,
+                          const ImportedFunction &original,
+                          const OperatorTable &operators,
+                          const llvm::SmallPtrSetImpl<Operation *> &copied,
+                          bool isStep, const std::string &tileAttribute) {
   bool guarded = isGuarded(function);
   bool hasUntiled = static_cast<bool>(module.find_method(methods.untiled));
   tj::Method method =
@@ -373,13 +376,17 @@ replaceMethod(tj::Module &module, func::FuncOp function,
         emitter.map(argument,
                     graph->insertUncheckedCast(value, type->getElementType()));
     }
-  // Buffers are made like the first tensor argument.
+  // Buffers are made like the first tensor argument that is no number: numbers
+  // may be on the CPU beside another device.
   auto isTensor = [](BlockArgument argument) {
-    return isa<TensorType>(argument.getType());
+    auto type = dyn_cast<TensorType>(argument.getType());
+    return type && !(type.hasRank() && type.getRank() == 0);
   };
   auto *first = llvm::find_if(function.getArguments(), isTensor);
   if (first != function.getArguments().end())
     emitter.setDeviceOf(emitter.lookup(*first, function));
+  if (!tileAttribute.empty())
+    emitter.readTile(tileAttribute);
   tj::Value *result = emitter.emitBody(function);
   finishGraph(graph, result, emitter, function.getContext());
   if (isStep)
@@ -389,7 +396,7 @@ replaceMethod(tj::Module &module, func::FuncOp function,
   separateLastUses(graph->block());
   auto guard = makeMethod(module, name, method);
   GraphEmitter guardEmitter = makeEmitter(*guard);
-  result = emitGuard(guardEmitter, function, module, methods);
+  result = emitGuard(guardEmitter, function, module, methods, tileAttribute);
   finishGraph(guard, result, guardEmitter, function.getContext());
   if (!isStep)
     return;
@@ -400,7 +407,7 @@ replaceMethod(tj::Module &module, func::FuncOp function,
   auto gradsGuard =
       makeMethod(module, kGrads, module.get_method(grads.untiled));
   GraphEmitter gradsEmitter = makeEmitter(*gradsGuard);
-  result = emitGuard(gradsEmitter, function, module, grads);
+  result = emitGuard(gradsEmitter, function, module, grads, tileAttribute);
   finishGraph(gradsGuard, result, gradsEmitter, function.getContext());
 }
 
@@ -537,7 +544,8 @@ static bool dropUnneeded(const tj::Method &method) {
 void koila::torchscript::rebuildMethod(
     ModuleOp module, func::FuncOp function, const Archive &archive,
     tj::Module &loaded, const OperatorTable &operators, bool isForFile,
-    FinishModule finish, std::optional<ImportedFunction> imported) {
+    llvm::StringRef report, FinishModule finish,
+    std::optional<ImportedFunction> imported) {
   std::string name = function.getName().str();
   bool isStep = module->hasAttr(kTrainStepAttr) && name == kTrainStep;
   if (auto step = getTrainStep(module)) {
@@ -582,7 +590,8 @@ void koila::torchscript::rebuildMethod(
         result.store_traced_inputs(method.str(), inputs);
     if (!kept)
       replaceMethod(result, function, name, methods, original, operators,
-                    copied, isStep);
+                    copied, isStep,
+                    addTileAttribute(result, function, name, wasTiled, report));
     if (isStep && (kept || !guarded))
       addGradients(result, name, kGrads);
 
@@ -709,5 +718,6 @@ void koila::torchscript::emitModule(ModuleOp module, const EmitOptions &options,
           module.getContext());
   };
   rebuildMethod(module, function, archive, loaded, operators,
-                /*isForFile=*/true, finish, std::move(imported));
+                /*isForFile=*/true, options.reportJson, finish,
+                std::move(imported));
 }

@@ -40,13 +40,14 @@ using FinishModule =
 /// `finish` that copy with what a file of it must read back as. If `finish`
 /// refuses a function that no pass changed, it gets one that keeps the method
 /// as it is. Only what is written to a file (`isForFile`) is read back, and
-/// records the examples that a method was traced with. `imported` is the method
+/// records the examples that a method was traced with. `report` is that of the
+/// function, or empty. `imported` is the method
 /// of `loaded` as importFunction() reads it without assumptions, if it was
 /// read. Throws Refusal.
 void rebuildMethod(mlir::ModuleOp module, mlir::func::FuncOp function,
                    const Archive &archive, torch::jit::Module &loaded,
                    const OperatorTable &operators, bool isForFile,
-                   FinishModule finish,
+                   llvm::StringRef report, FinishModule finish,
                    std::optional<ImportedFunction> imported = std::nullopt);
 
 /// The value that a literal of an assumption stands for.
@@ -83,6 +84,10 @@ public:
   /// trailing arguments take their defaults.
   TorchValue *call(const char *qualifiedName,
                    llvm::ArrayRef<TorchValue *> arguments);
+  /// The result of a branch, of `type`; null if that is null.
+  TorchValue *branch(TorchValue *condition, const c10::TypePtr &type,
+                     llvm::function_ref<TorchValue *()> thenBody,
+                     llvm::function_ref<TorchValue *()> elseBody);
   /// Of modules that no method assigns, which are read once where that is
   /// possible: LibTorch takes quadratic time for the variables of a branch, and
   /// much for each value that is a module.
@@ -90,6 +95,9 @@ public:
   torch::jit::Graph &getGraph() { return graph; }
   /// The tensor that `tensor.empty` takes its device from.
   void setDeviceOf(TorchValue *tensor) { deviceOf = tensor; }
+  /// Reads the attribute that says how many samples a tile has; loops that are
+  /// emitted from now on follow it (LoopTiles.h).
+  void readTile(llvm::StringRef attribute);
   /// Operators that write to an operand, as to running statistics, though their
   /// schemas do not say so.
   const std::vector<torch::jit::Node *> &getUpdates() const { return updates; }
@@ -111,6 +119,11 @@ private:
   std::pair<TorchValue *, std::string>
   emitOwner(mlir::Operation *op, llvm::StringRef path, mlir::Value object);
   void emitFor(mlir::Operation *op);
+  /// The tile that the loop has, and how many sizes its tiles have; nulls if
+  /// those are constants.
+  std::pair<TorchValue *, TorchValue *> emitTile(mlir::Operation *op);
+  /// Of a power of two, which one it is.
+  TorchValue *emitLog2(TorchValue *value);
   void emitIf(mlir::Operation *op);
   void emitWhile(mlir::Operation *op);
   /// Names `values`, so that the compiler that reads the file back, which
@@ -151,6 +164,8 @@ private:
   mlir::SymbolTable &symbols;
   const llvm::SmallPtrSetImpl<mlir::Operation *> &copied;
   TorchValue *deviceOf = nullptr;
+  /// What readTile() read, and which power of two it is.
+  TorchValue *tile = nullptr, *tilePower = nullptr;
   /// How many branches and loops have names.
   size_t numNamed = 0;
   llvm::DenseMap<mlir::Value, TorchValue *> values;
@@ -172,9 +187,11 @@ struct GuardedMethods {
 };
 
 /// Emits the guard, which calls one of the methods; returns the result.
+/// `tileAttribute`, if not empty, is what it makes sure to be a tile.
 torch::jit::Value *emitGuard(GraphEmitter &emitter, mlir::func::FuncOp function,
                              const torch::jit::Module &module,
-                             const GuardedMethods &methods);
+                             const GuardedMethods &methods,
+                             const std::string &tileAttribute);
 
 } // namespace koila::torchscript
 

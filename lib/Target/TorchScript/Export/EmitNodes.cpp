@@ -59,6 +59,24 @@ tj::Value *GraphEmitter::call(const char *name,
   return graph.insert(c10::Symbol::fromQualString(name), named);
 }
 
+tj::Value *GraphEmitter::branch(TorchValue *condition, const c10::TypePtr &type,
+                                llvm::function_ref<TorchValue *()> thenBody,
+                                llvm::function_ref<TorchValue *()> elseBody) {
+  tj::Node *node =
+      graph.insertNode(graph.create(prim::If, {condition}, type ? 1 : 0));
+  for (auto body : {thenBody, elseBody}) {
+    tj::Block *block = node->addBlock();
+    tj::WithInsertPoint guard(block);
+    TorchValue *value = body();
+    if (type)
+      block->registerOutput(value);
+  }
+  if (!type)
+    return nullptr;
+  node->output()->setType(type);
+  return node->output();
+}
+
 /// Whether `value` is there where the next node will be.
 static bool isAvailable(const tj::Value *value, tj::Graph &graph) {
   const tj::Node *next = graph.insertPoint();

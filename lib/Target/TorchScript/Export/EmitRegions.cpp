@@ -99,6 +99,9 @@ void GraphEmitter::emitFor(Operation *op) {
   TorchValue *step = lookup(loop.getStep(), op);
   auto lowerConstant = getConstantIntValue(loop.getLowerBound());
   auto stepConstant = getConstantIntValue(loop.getStep());
+  auto [tile, sizes] = emitTile(op);
+  if (sizes)
+    upper = sizes;
   // ceil((upper - lower) / step); a negative count is no iteration.
   TorchValue *trips = upper;
   if (lowerConstant != 0)
@@ -110,6 +113,8 @@ void GraphEmitter::emitFor(Operation *op) {
   llvm::SmallVector<TorchValue *> inputs = {trips, constant(true)};
   for (Value init : loop.getInitArgs())
     inputs.push_back(lookup(init, op));
+  if (tile)
+    inputs.back() = tile;
   tj::Block *body = addLoop(op, inputs, loop.getRegionIterArgs());
   TorchValue *index = body->inputs()[0];
   tj::WithInsertPoint guard(body);

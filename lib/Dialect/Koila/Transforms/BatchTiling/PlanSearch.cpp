@@ -49,7 +49,12 @@ public:
       : function(function), options(options), symbol(symbol), batch(batch),
         budget(*options.budget), backup(function->clone()) {}
 
-  std::unique_ptr<Search> run();
+  std::unique_ptr<Search> run() {
+    std::unique_ptr<Search> found = find();
+    if (found && found->tiled.getRecompute() == RecomputeMode::Auto)
+      found->replanBytes = leastAbove;
+    return found;
+  }
 
 private:
   /// A way to write it.
@@ -66,6 +71,7 @@ private:
     bool splits = false;
   };
 
+  std::unique_ptr<Search> find();
   std::unique_ptr<Search> searchTiles(const Plan &plan, bool isTrial);
   /// The function as it was; the backup stays.
   void restore() {
@@ -96,6 +102,8 @@ private:
   Plan now{};
   /// The fixed one that takes least, and what its best tile takes.
   std::optional<std::pair<Plan, int64_t>> best;
+  /// The least above the budget that one takes.
+  std::optional<int64_t> leastAbove;
 };
 } // namespace
 
@@ -113,7 +121,7 @@ std::unique_ptr<Search> PlanSearch::searchTiles(const Plan &plan,
   auto found =
       std::make_unique<Search>(function, std::move(*tiled), options.analysis);
   auto consider = [&](int64_t tile, int64_t peak, ArrayRef<int64_t> phases) {
-    found->ofPhases.emplace_back(tile, llvm::to_vector(phases));
+    found->ofTiles.push_back({tile, peak, llvm::to_vector(phases)});
     remark::analysis(function.getLoc(), getTilingRemark(function))
         << remark::metric("Tile", tile) << remark::metric("PeakBytes", peak)
         << remark::metric("BudgetBytes", budget);
@@ -142,6 +150,8 @@ void PlanSearch::attempt(Plan plan, bool isTrial) {
   now = std::move(plan);
   now.splits |= splits;
   search = searchTiles(now, isTrial);
+  if (search && search->least && *search->least > budget)
+    leastAbove = std::min(leastAbove.value_or(*search->least), *search->least);
   if (search && search->least && now.isFixed &&
       (!best || *search->least < best->second))
     best = {now, *search->least};
@@ -151,11 +161,12 @@ void PlanSearch::attempt(Plan plan, bool isTrial) {
 std::vector<TileMemory> PlanSearch::measureTiles() const {
   ArrayRef<int64_t> whole = search->tiled.getRecomputed().wholeBytesAt;
   std::vector<TileMemory> found;
-  for (const auto &[tile, peaks] : search->ofPhases) {
+  for (const TilePeak &row : search->ofTiles) {
     TileMemory &memory = found.emplace_back();
-    memory.tile = tile;
+    memory.tile = row.tile;
     memory.bytesAt.assign(whole.size(), 0);
-    for (auto [phase, peak] : llvm::zip_equal(search->tiled.getPhases(), peaks))
+    for (auto [phase, peak] :
+         llvm::zip_equal(search->tiled.getPhases(), row.phases))
       if (phase.step && *phase.step < static_cast<int64_t>(whole.size())) {
         int64_t &bytes = memory.bytesAt[*phase.step];
         bytes = std::max(bytes, peak - whole[*phase.step]);
@@ -219,7 +230,7 @@ void PlanSearch::runInParts(int64_t bytes) {
     attempt({bytes, good});
 }
 
-std::unique_ptr<Search> PlanSearch::run() {
+std::unique_ptr<Search> PlanSearch::find() {
   // What is kept depends on the budget in segments alone.
   attempt({budget}, /*isTrial=*/false);
   bool inSegments = runsInSegments();

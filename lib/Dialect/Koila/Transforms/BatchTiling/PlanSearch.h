@@ -9,7 +9,7 @@
 #ifndef KOILA_DIALECT_KOILA_TRANSFORMS_BATCHTILING_PLANSEARCH_H
 #define KOILA_DIALECT_KOILA_TRANSFORMS_BATCHTILING_PLANSEARCH_H
 
-#include "TilePeaks.h"
+#include "TileTable.h"
 #include "mlir/IR/Remarks.h"
 
 namespace koila {
@@ -42,8 +42,11 @@ struct Search {
   /// The least peak of any tile, and which has it.
   std::optional<int64_t> least;
   int64_t leastTile;
-  /// By tile, from the largest, if all phases have it: the peak of each phase.
-  llvm::SmallVector<std::pair<int64_t, llvm::SmallVector<int64_t>>> ofPhases;
+  /// By tile, from the largest, if all phases have it.
+  llvm::SmallVector<TilePeak> ofTiles;
+  /// Of a step that runs part of the forward pass again: from so many bytes on
+  /// another plan, which may run less of it again, is known to fit.
+  std::optional<int64_t> replanBytes;
 };
 
 /// Writes `function`, whose batch `symbol` is `batch` samples, in tiles within

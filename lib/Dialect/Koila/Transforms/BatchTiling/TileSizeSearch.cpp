@@ -131,8 +131,10 @@ public:
          const TilingOptions &options)
       : module(module), function(function), options(options) {}
 
+  /// `rows`: what the tile may be set to, as far as it is known.
   void writeRecord(const TiledFunction &tiled, StringRef symbol,
-                   std::optional<int64_t> holdsTo) {
+                   std::optional<int64_t> holdsTo, ArrayRef<TileRow> rows) {
+    markLoops(tiled, rows);
     Builder builder(module.getContext());
     SmallVector<NamedAttribute> entries{
         builder.getNamedAttr("tile",
@@ -153,8 +155,14 @@ public:
 
   /// Of the untiled program if `tiled` is null.
   void writeReport(const PeakReport &report,
-                   const TiledFunction *tiled = nullptr) {
+                   const TiledFunction *tiled = nullptr,
+                   ArrayRef<TileRow> rows = {},
+                   std::optional<int64_t> replanBytes = std::nullopt) {
     llvm::json::Value json = report.toJSON();
+    if (!rows.empty())
+      (*json.getAsObject())["by_tile"] = toJSON(rows);
+    if (replanBytes)
+      (*json.getAsObject())["replan_bytes"] = *replanBytes;
     for (auto [key, name] : getChoices(tiled))
       (*json.getAsObject())[key] = name;
     if (tiled && tiled->getRecompute() == RecomputeMode::Auto) {
@@ -238,54 +246,36 @@ static LogicalResult tileBySize(ModuleOp module, FunctionOpInterface function,
   Result result(module, function, options);
   TiledPeaks peaks(function, *tiled, options.analysis);
   PeakReport report = peaks.analyze().report();
+  std::vector<TileRow> rows;
   if (auto batch = report.peakBytes ? report.batchValue : std::nullopt) {
-    auto consider = [&](int64_t, int64_t peak, ArrayRef<int64_t>) {
+    SmallVector<TilePeak> known;
+    auto consider = [&](int64_t tile, int64_t peak, ArrayRef<int64_t> phases) {
       report.floorBytes = std::min(report.floorBytes.value_or(peak), peak);
+      known.push_back({tile, peak, llvm::to_vector(phases)});
     };
     if (failed(forEachTile(function, *tiled, peaks, symbol, *batch, consider)))
       return failure();
     tiled->setTile(options.tile);
+    rows = tabulateTiles(*tiled, peaks, known, symbol, *batch, /*grows=*/false);
   }
-  result.writeRecord(*tiled, symbol, std::nullopt);
-  result.writeReport(report, &*tiled);
+  result.writeRecord(*tiled, symbol, std::nullopt, rows);
+  // Nobody may choose by figures that miss bytes.
+  if (report.getUnbounded())
+    rows.clear();
+  result.writeReport(report, &*tiled, rows);
   return success();
 }
 
-/// Phases that do not hold the peak need not run in tiles as small as the one
-/// that does: each takes the largest below the batch that the search found to
-/// keep it within `budget`, and a smaller one where, beside the larger tiles of
-/// others, that is too much.
-static void growTiles(FunctionOpInterface function, Search &search,
-                      StringRef symbol, int64_t batch, int64_t budget) {
+/// Lets phases that need less run in larger tiles, with a remark for each.
+static void growPhases(FunctionOpInterface function, Search &search,
+                       StringRef symbol, int64_t batch, int64_t budget) {
   TiledFunction &tiled = search.tiled;
-  ArrayRef<PhaseLoops> phases = tiled.getPhases();
   int64_t common = tiled.getTile();
-  for (size_t phase = 0; phase < phases.size(); ++phase)
-    for (const auto &[tile, peaks] : search.ofPhases)
-      if (tile > common && tile < batch && peaks[phase] > 0 &&
-          peaks[phase] <= budget) {
-        tiled.setTile(phase, tile);
-        break;
-      }
-  SmallVector<int64_t> peaks;
-  auto isWithin = [&] {
-    auto peak = search.peaks.getPeakUpTo(symbol, batch, &peaks);
-    return peak && *peak <= budget;
-  };
   constexpr int kMostTrials = 16;
-  for (int trial = 0; !isWithin(); ++trial) {
-    bool shrinks = false;
-    for (size_t phase = 0; phase < phases.size(); ++phase)
-      if (int64_t tile = tiled.getTiles()[phase];
-          peaks[phase] > budget && tile > common) {
-        tiled.setTile(phase, tile / 2);
-        shrinks = true;
-      }
-    if (shrinks && trial < kMostTrials)
-      continue;
-    tiled.setTile(common);
+  if (!growTiles(tiled, search.peaks, search.ofTiles, symbol, batch, budget,
+                 kMostTrials))
     return;
-  }
+  ArrayRef<PhaseLoops> phases = tiled.getPhases();
   for (auto [phase, tile] : llvm::enumerate(tiled.getTiles()))
     if (tile > std::max(common, phases[phase].least))
       remark::passed(phases[phase].loc, getTilingRemark(function))
@@ -360,7 +350,7 @@ static LogicalResult tileByBudget(ModuleOp module, FunctionOpInterface function,
            << tiled->getLeastTile() << " samples";
   tiled->setTile(chosen.value_or(leastTile));
   if (chosen)
-    growTiles(function, *search, symbol, batch, budget);
+    growPhases(function, *search, symbol, batch, budget);
   PeakReport final = peaks.analyze().report();
   final.floorBytes = least;
   if (!chosen) {
@@ -386,8 +376,10 @@ static LogicalResult tileByBudget(ModuleOp module, FunctionOpInterface function,
     return failure();
   final.promise = Promise{budget, tiled->getTile(), holdsFrom, batch};
   reportRecomputed(function, *tiled);
-  result.writeRecord(*tiled, symbol, batch);
-  result.writeReport(final, &*tiled);
+  std::vector<TileRow> rows = tabulateTiles(*tiled, peaks, search->ofTiles,
+                                            symbol, batch, /*grows=*/true);
+  result.writeRecord(*tiled, symbol, batch, rows);
+  result.writeReport(final, &*tiled, rows, search->replanBytes);
   remark::passed(function.getLoc(), getTilingRemark(function))
       << remark::add("the largest tile that fits the budget")
       << remark::metric("Tile", tiled->getTile())

@@ -10,6 +10,8 @@
 
 #include "../../Boundary/DiagnosticJSON.h"
 #include "../Emit.h"
+#include "../TileAttribute.h"
+#include "DeviceFact.h"
 #include "koila/Analysis/RequiresGradAnalysis.h"
 #include "koila/Dialect/Koila/IR/DType.h"
 #include "koila/Dialect/Koila/Transforms/BatchTiling.h"
@@ -52,8 +54,14 @@ private:
   /// A text where a gradient would be recorded, unless something has `failed`
   /// (null: nothing) before.
   TorchValue *emitGradFact(TorchValue *failed);
-  /// The parameters that the function reads; null if none.
+  /// The weights that the function reads; null if none.
   TorchValue *listWeights();
+  /// An argument, or else a weight, that says on which device the program runs,
+  /// with what messages call it; null if there is none.
+  std::pair<TorchValue *, std::string> findPlace(bool knowsArguments);
+  /// A text where tensors are on several devices, unless something has `failed`
+  /// before.
+  TorchValue *emitDeviceFact(TorchValue *failed);
   TorchValue *makeList(const std::vector<TorchValue *> &tensors);
   /// Whether one of them requires a gradient.
   TorchValue *emitAnyRequiresGrad(TorchValue *list);
@@ -65,7 +73,9 @@ private:
   TorchValue *evaluateFactor(Attribute factor, Operation *op);
   TorchValue *emitIf(TorchValue *condition, const c10::TypePtr &type,
                      llvm::function_ref<TorchValue *()> thenBody,
-                     llvm::function_ref<TorchValue *()> elseBody);
+                     llvm::function_ref<TorchValue *()> elseBody) {
+    return emitter.branch(condition, type, thenBody, elseBody);
+  }
   /// Calls the method with the arguments of the guard.
   TorchValue *callMethod(const std::string &name,
                          llvm::ArrayRef<TorchValue *> inputs);
@@ -122,6 +132,9 @@ private:
   /// Whether it is a training step, in tiles.
   bool trains;
   llvm::SmallVector<AssumeOp> facts, attributeFacts;
+  /// What listWeights() made, with their names.
+  TorchValue *weightList = nullptr;
+  std::vector<std::string> weightNames;
   /// Symbols by name, as long as the guard has them.
   llvm::StringMap<TorchValue *> symbols;
   /// Optional arguments that are not None where the guard stands.
@@ -496,9 +509,14 @@ void GuardEmitter::requireSettings(
   auto getSize = [&](TorchValue *tensor) {
     return emitter.call("aten::element_size", tensor);
   };
-  // A product tells; LibTorch crashes where a program asks for autocast itself
-  // while it is on.
-  TorchValue *none = emitter.call("aten::zeros", emitter.integerList({0, 0}));
+  // A product tells, on the device of the program: autocast is of one device.
+  // LibTorch crashes where a program asks for autocast itself while it is on.
+  TorchValue *place = findPlace(/*knowsArguments=*/false).first;
+  std::vector<tj::NamedValue> options;
+  if (place)
+    options.emplace_back("device", emitter.call("prim::device", place));
+  TorchValue *none =
+      graph.insert(aten::zeros, {emitter.integerList({0, 0})}, options);
   TorchValue *product = emitter.call("aten::mm", {none, none});
   require(emitter.call("aten::eq", {getSize(product), getSize(none)}),
           "koila: autocast is on, which changes the types of results");
@@ -565,24 +583,6 @@ tj::Value *GuardEmitter::emitAllFacts() {
       [&] { return emitFacts(0); }, [&] { return failed; });
 }
 
-tj::Value *GuardEmitter::emitIf(TorchValue *condition, const c10::TypePtr &type,
-                                llvm::function_ref<TorchValue *()> thenBody,
-                                llvm::function_ref<TorchValue *()> elseBody) {
-  tj::Node *node =
-      graph.insertNode(graph.create(prim::If, {condition}, type ? 1 : 0));
-  for (auto body : {thenBody, elseBody}) {
-    tj::Block *block = node->addBlock();
-    tj::WithInsertPoint guard(block);
-    TorchValue *value = body();
-    if (type)
-      block->registerOutput(value);
-  }
-  if (!type)
-    return nullptr;
-  node->output()->setType(type);
-  return node->output();
-}
-
 tj::Value *GuardEmitter::emitArgumentsCondition() {
   TorchValue *all = nullptr;
   for (BlockArgument argument : function.getArguments()) {
@@ -627,16 +627,75 @@ tj::Value *GuardEmitter::emitAnyRequiresGrad(TorchValue *list) {
   return loop->output();
 }
 
+/// Whether it is more than a number, which goes with tensors of any device.
+static bool hasDims(Type type) {
+  auto ranked = dyn_cast<RankedTensorType>(type);
+  return ranked && ranked.getRank() > 0;
+}
+
 tj::Value *GuardEmitter::listWeights() {
+  if (weightList)
+    return weightList;
   std::vector<TorchValue *> tensors;
   llvm::StringSet<> seen;
   SymbolTable weights(function->getParentOfType<ModuleOp>());
   function.walk([&](ParamGetOp get) {
     auto param = weights.lookup<ParamOp>(get.getParam());
-    if (param && !param.getBuffer() && seen.insert(get.getParam()).second)
-      tensors.push_back(readWeight(get));
+    if (!param || param.getConstant() || !seen.insert(get.getParam()).second ||
+        (param.getBuffer() && !hasDims(get.getType())))
+      return;
+    tensors.push_back(readWeight(get));
+    weightNames.push_back(get.getParam().str());
   });
-  return tensors.empty() ? nullptr : makeList(tensors);
+  if (!tensors.empty())
+    weightList = makeList(tensors);
+  return weightList;
+}
+
+std::pair<tj::Value *, std::string>
+GuardEmitter::findPlace(bool knowsArguments) {
+  for (BlockArgument argument : function.getArguments()) {
+    if (!hasDims(argument.getType()))
+      continue;
+    TorchValue *tensor = knowsArguments ? present.lookup(argument) : nullptr;
+    if (!tensor)
+      tensor = emitter.lookup(argument, function);
+    if (tensor->type()->kind() == c10::TypeKind::TensorType)
+      return {tensor, getArgumentName(argument)};
+  }
+  std::pair<TorchValue *, std::string> found;
+  SymbolTable weights(function->getParentOfType<ModuleOp>());
+  function.walk([&](ParamGetOp get) {
+    auto param = weights.lookup<ParamOp>(get.getParam());
+    if (!param || param.getConstant() || !hasDims(get.getType()))
+      return WalkResult::advance();
+    found = {readWeight(get), "koila: weight '" + get.getParam().str() + "'"};
+    return WalkResult::interrupt();
+  });
+  return found;
+}
+
+tj::Value *GuardEmitter::emitDeviceFact(TorchValue *failed) {
+  // Outside of all branches, as in emitGradFact().
+  DeviceFact fact;
+  fact.weights = listWeights();
+  fact.weightNames = weightNames;
+  fact.suffix = suffix;
+  auto compare = [&] {
+    castPresent();
+    std::tie(fact.place, fact.placeName) = findPlace(/*knowsArguments=*/true);
+    for (BlockArgument argument : function.getArguments()) {
+      TorchValue *tensor = present.lookup(argument);
+      if (!tensor)
+        tensor = emitter.lookup(argument, function);
+      if (hasDims(argument.getType()) && tensor != fact.place &&
+          tensor->type()->kind() == c10::TypeKind::TensorType)
+        fact.arguments.emplace_back(tensor, getArgumentName(argument));
+    }
+    return fact.emit(emitter);
+  };
+  return emitIf(emitter.call("aten::eq", {failed, text("")}),
+                c10::StringType::get(), compare, [&] { return failed; });
 }
 
 /// True where a gradient would be recorded: a tiled forward would keep every
@@ -881,6 +940,8 @@ tj::Value *GuardEmitter::emit(const GuardedMethods &methods) {
   // Without tiles grad mode changes nothing.
   // A training step needs it on, tiled or not.
   TorchValue *failed = emitAllFacts();
+  if (tiled)
+    failed = emitDeviceFact(failed);
   if (tiled && !raises && !trains)
     failed = emitGradFact(failed);
   if (raises) {
@@ -913,6 +974,9 @@ tj::Value *GuardEmitter::emit(const GuardedMethods &methods) {
 tj::Value *koila::torchscript::emitGuard(GraphEmitter &emitter,
                                          func::FuncOp function,
                                          const tj::Module &module,
-                                         const GuardedMethods &methods) {
+                                         const GuardedMethods &methods,
+                                         const std::string &tileAttribute) {
+  if (!tileAttribute.empty())
+    requireTile(emitter, tileAttribute, function);
   return GuardEmitter(emitter, function, module).emit(methods);
 }
