@@ -1,7 +1,8 @@
 """koila ends ``CUDA out of memory`` for PyTorch users.
 
 ``analyze`` says what a program needs before it runs, ``compile`` runs its batch
-in tiles that fit, ``max_batch`` finds the largest batch. ``lazy`` needs no
+in tiles that fit, ``fit`` gives what is compiled another budget, ``max_batch`` finds the
+largest batch. ``lazy`` needs no
 module: it records what is done to tensors.
 """
 
@@ -21,7 +22,7 @@ from koila import (
     shapes,
 )
 from koila._check import check_op
-from koila._compile import CompiledModule, analyze, compile, max_batch
+from koila._compile import CompiledModule, analyze, compile, fit, max_batch
 from koila._errors import (
     BudgetError,
     CompileError,
@@ -81,6 +82,7 @@ __all__ = [
     "constants",
     "eager",
     "errors",
+    "fit",
     "gpus",
     "interfaces",
     "last",

@@ -236,10 +236,34 @@ class TestCompile:
         assert compiled.tile < shape[0]
         assert_equal_gradients(model, wanted)
 
-    def test_files_are_refused(self, tmp_path):
-        compiled = koila.compile(make_model().to(DEVICE), make_batch()[0].to(DEVICE), tile=8)
-        with pytest.raises(koila.KoilaError, match="standin"):
-            compiled.save(tmp_path / "tiled.pt")
+    @pytest.mark.parametrize("options", [{"tile": 8}, {"budget": "200KiB"}])
+    def test_files_run_there_and_on_the_cpu(self, tmp_path, options):
+        model, x = make_model(), make_batch()[0]
+        compiled = koila.compile(make_model().to(DEVICE), x.to(DEVICE), **options)
+        compiled.save(tmp_path / "tiled.pt")
+        with torch.no_grad():
+            wanted = model(x)
+            for device in (DEVICE, torch.device("cpu")):
+                program = torch.jit.load(tmp_path / "tiled.pt", map_location=device)
+                assert program.koila_tile == compiled.tile < COUNT
+                found = program(x.to(device))
+                assert found.device == device
+                torch.testing.assert_close(found.cpu(), wanted)
+
+    def test_fit_refuses_figures_that_miss_bytes_or_are_of_another_device(self):
+        model, (x, _) = make_images().to(DEVICE), make_batch(64, 3, 8, 8)
+        compiled = koila.compile(model, x.to(DEVICE), tile=8)
+        assert "by_tile" not in compiled.report.data
+        with pytest.raises(koila.KoilaError, match="what an operator takes is not known exactly"):
+            koila.fit(compiled, "64MiB")
+        # The control: without convolutions all is known.
+        known = koila.compile(make_model().to(DEVICE), make_batch()[0].to(DEVICE), tile=8)
+        assert koila.fit(known, "64MiB") > 8
+        # They are those of one kind of device.
+        with pytest.raises(koila.KoilaError, match="known for cpu, and the module is on standin"):
+            koila.fit(
+                koila.compile(make_model(), make_batch()[0], tile=8).script.to(DEVICE), "1MiB"
+            )
 
 
 class TestReports:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import os
 from collections.abc import Callable, Iterator
 from typing import Any, NoReturn
@@ -283,6 +284,12 @@ class CompiledModule(nn.Module):
         loss = self._loss_of_original(arguments)
         found = torch.autograd.grad(loss, weights, allow_unused=True, materialize_grads=True)
         return run_all((loss.detach(), list(found)))  # type: ignore[no-any-return]
+
+    def _refit(self, budget: int | str, limit: int, row: dict[str, Any] | None) -> None:
+        """``koila.fit`` has set the tile of the script for another budget."""
+        options = dataclasses.replace(self._recipe.options, tile=None)
+        self.__dict__["_recipe"] = dataclasses.replace(self._recipe, options=options, budget=budget)
+        self._selection.refit(self._recipe, limit, row)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes a TorchScript file with the same methods and the report, which

@@ -169,6 +169,13 @@ class Selection:
             )
         return made
 
+    def refit(self, recipe: Recipe, limit: int, row: dict[str, Any] | None) -> None:
+        """Another budget, for which the main program has the tile already, if it has one."""
+        with self._lock:
+            self._recipe = recipe
+            self.main = self.main.fitted(limit, row)
+            self._kept, self._refused, self._most = [self.main], [], {}
+
     @exclusive
     @uninterrupted
     def _with_tile(self, item: Specialization, tile: int) -> Specialization:

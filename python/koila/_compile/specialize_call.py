@@ -25,7 +25,7 @@ from koila._interrupt import uninterrupted
 from koila._plan.unpromised import choose_tile
 from koila.memory import budget_bytes, format_bytes
 
-__all__ = ["Recipe", "find_device", "specialize"]
+__all__ = ["Recipe", "coming_bytes", "find_device", "specialize"]
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ def specialize(
         specs = [*captured.specs, *inputs.target_specs]
         chosen = dataclasses.replace(chosen, from_host=inputs.list_from_host(specs))
         if limit is not None and is_auto and recipe.trains:
-            coming = _coming_bytes(module, captured.script, specs, chosen)
+            coming = coming_bytes(module, captured.script, specs, chosen)
             chosen = dataclasses.replace(chosen, budget=max(limit - coming, 0))
         # Where tiles are not made for a call, the original runs, not its script.
         guarded = dataclasses.replace(chosen, guard="raise")
@@ -167,7 +167,7 @@ def _analyze(
     )
 
 
-def _coming_bytes(
+def coming_bytes(
     original: nn.Module,
     script: torch.jit.ScriptModule,
     specs: list[str],

@@ -180,6 +180,20 @@ class Specialization:
         new._share(self.original, self._captured, compiled.module)
         return new
 
+    def fitted(self, limit: int, row: dict[str, Any] | None) -> Specialization:
+        """The same program within another budget, with the tile that its script has for it:
+        a row of the report's ``by_tile``, None if the batch is not split."""
+        new = object.__new__(type(self))
+        new.__dict__.update(self.__dict__)
+        new.options = dataclasses.replace(self.options, tile=None, budget=limit)
+        if row is not None:
+            new.tile = int(row["tile"])
+            new.report = self.report.at_tile(row, limit)
+        elif (promise := self.report.data["promise"]) is not None:
+            promise = {**promise, "budget_bytes": limit}
+            new.report = Report({**self.report.data, "promise": promise})
+        return new
+
     def run_source(self, arguments: Arguments) -> Any:
         """What ``source`` returns, in place of the module."""
         layout = self._captured.layout

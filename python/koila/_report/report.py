@@ -177,6 +177,21 @@ class Report:
             raise KoilaError("the peak is not known: it depends on more than the batch")
         return int(peak_bytes)
 
+    def at_tile(self, row: dict[str, Any], budget: int) -> Report:
+        """What is known of the same program in other tiles, from a row of ``by_tile``: its
+        peak, and no more, but where that is what the report is of."""
+        data = copy.deepcopy(self.data)
+        if row["peak_bytes"] != self.peak:
+            lists = ("live_at_peak", "by_line", "by_module", "by_kind", "timeline", "storages")
+            data.update({key: [] for key in (*lists, "batch_pieces")})
+            data.update(peak_bytes=row["peak_bytes"], peak_location=None, max_batch=None)
+        before = data["promise"] or {"holds_from": 1, "holds_to": self.batch}
+        if budget < before.get("budget_bytes", budget):
+            # Of no samples another program runs, which fitted what was promised before.
+            before["holds_from"] = max(before["holds_from"], 1)
+        data["promise"] = {**before, "budget_bytes": budget, "tile": row["tile"]}
+        return Report(data)
+
     def diff(self, other: Report) -> ReportDiff:
         """What ``other`` needs more or less than this."""
         if not isinstance(other, Report):
