@@ -71,7 +71,7 @@ def test_a_fifth_of_the_memory():
 
 
 def test_a_batch_that_the_device_cannot_hold():
-    batches = [make_batch(384)]
+    batches = [make_batch(256)]
     room = batches[0][0].nbytes // 2
     ib, wanted = build(batches, False), Digits(False)
     optimizer = torch.optim.SGD(wanted.parameters(), lr=0.1)
@@ -89,7 +89,7 @@ def test_a_batch_that_the_device_cannot_hold():
         # Of convolutions on a GPU nobody knows the workspace.
         warnings.filterwarnings("ignore", ".*without a promise that they fit")
         memory.measure(lambda: ib(3), room)
-    assert 1 <= ib.tile < 384
+    assert 1 <= ib.tile < 256
     assert [value for epoch in ib.losses for value, _ in epoch] == pytest.approx(right, rel=1e-4)
     for one, other in zip(ib.model.parameters(), wanted.parameters(), strict=True):
         torch.testing.assert_close(one.cpu(), other)
