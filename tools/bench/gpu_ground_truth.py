@@ -113,6 +113,7 @@ def predict(chosen, row, index, device, times):
         chosen.left_out(row, index),
         chosen.scores_bytes(row),
         runs_out,
+        0 if own is None else job.spare_bytes,
     )
 
 

@@ -151,6 +151,12 @@ class TimmJob:
         return process.reserved + self.program.convolutions.bound_workspace(self.batch)
 
     @property
+    def spare_bytes(self):
+        """The result, the gradient of the input and that of the weight have each a search:
+        at worst none of their workspaces fits into the block of another."""
+        return 2 * self.program.convolutions.bound_workspace(self.batch)
+
+    @property
     def programs(self):
         return [self.program]
 

@@ -126,6 +126,8 @@ class Job:
     STEPS = 4
     #: What the loss starts with; all that a step returns goes with it if empty.
     LOSS = ""
+    #: Of a safe figure, beside what is expected.
+    spare_bytes = 0
 
     def __init__(self, row, device, mode):
         self.batch, self.mode = int(row["batch"]), mode

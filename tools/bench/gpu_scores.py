@@ -8,8 +8,9 @@ from typing import Any
 MIB = 1 << 20
 #: A fitting job that is predicted below this part of the measured counts as a failure.
 LOWEST = 0.95
-#: The part of the rows for which a safe figure may be too low.
-TOO_LOW = 0.05
+#: The part of the rows it is fitted on for which a safe figure may be too low; 5 % are
+#: allowed, and the rows that it is for are of other groups.
+TOO_LOW = 0.04
 
 
 @dataclasses.dataclass
@@ -26,6 +27,8 @@ class Prediction:
     scores_bytes: bool
     #: Whether the simulated job ran out of memory; None where it had no limit.
     runs_out: bool | None = None
+    #: What a safe figure has beside what is expected.
+    spare: int = 0
     #: What the card shows beside the allocator is added, and a factor makes it safe.
     shown: float | None = None
     safe: float | None = None
@@ -67,7 +70,7 @@ def fit_context(predictions):
 
 def fit_factor(predictions):
     """The least factor with which no more rows than allowed are predicted too low."""
-    ratios = sorted(each.measured / each.shown for each in predictions)
+    ratios = sorted(each.measured / (each.shown + each.spare) for each in predictions)
     return max(1.0, ratios[len(ratios) - 1 - int(len(ratios) * TOO_LOW)])
 
 
@@ -96,7 +99,7 @@ def add_context(predictions, given, is_pooled):
         fit.append(fit_factor(others[key]) if others[key] else 1.0)
     for each, key in zip(known, keys, strict=True):
         if key in fits:
-            each.safe = each.shown * fits[key][1]
+            each.safe = (each.shown + each.spare) * fits[key][1]
     return fits
 
 
