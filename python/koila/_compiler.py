@@ -150,7 +150,7 @@ def compile_script(
     )
     result, report, remarks = _compile(script, inputs, batch, options, method, name, None)
     if options.from_host:
-        report["transfers"] = _describe_transfers(inputs, options, batch, result["tile"])
+        report["transfers"] = describe_transfers(inputs, options, batch, result["tile"])
     wrap = torch.jit._recursive.wrap_cpp_module
     module = wrap(result["module"])  # type: ignore[no-untyped-call]
     return Compiled(module, report, result["tile"], remarks)
@@ -160,7 +160,7 @@ def compile_script(
 _PINNED_TILES = 2
 
 
-def _describe_transfers(
+def describe_transfers(
     inputs: Sequence[str], options: CompileOptions, batch: Mapping[str, int], tile: int | None
 ) -> dict[str, Any]:
     """What goes to the device of arguments on the host: bytes at once there, which are part
@@ -168,7 +168,8 @@ def _describe_transfers(
     total: int | None = 0
     sizes = batch if tile is None else dict.fromkeys(batch, tile)
     for place in options.from_host:
-        name, _, dims = inputs[place].partition("@")[0].removesuffix("]").partition("[")
+        # Without what else a spec says, as a range of numbers.
+        name, _, dims = re.split("[@{]", inputs[place])[0].removesuffix("]").partition("[")
         factors = [factor.strip() for factor in re.split("[,*]", dims) if factor.strip()]
         if total is None or not all(factor.isdigit() or factor in sizes for factor in factors):
             total = None  # of another symbol nobody has said how long it is

@@ -289,8 +289,8 @@ class Extents:
         for fact in facts:
             index = fact["node"]
             schema = REGIONS.get(fact["op"], fact.get("schema"))
-            # What import adds between two nodes has no number.
-            if schema is None or index is None or is_container(fact):
+            # What import adds between two nodes has no number, nor what reading adds.
+            if schema is None or index is None or index < 0 or is_container(fact):
                 continue
             name = names[index] if index < len(names) else "nothing"
             if base_name(name) != base_name(schema):

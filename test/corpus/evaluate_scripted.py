@@ -247,8 +247,9 @@ class ScriptedExtents(Extents):
         theirs = collections.defaultdict(list)
         for fact in facts:
             schema = REGIONS.get(fact["op"], fact.get("schema"))
-            if schema and fact["node"] is not None and not is_container(fact):
-                theirs[fact["node"]].append(fact | {"text": spelled(schema, fact["location"])})
+            index = fact["node"]
+            if schema and index is not None and index >= 0 and not is_container(fact):
+                theirs[index].append(fact | {"text": spelled(schema, fact["location"])})
         theirs = [
             part
             for _, part in sorted(theirs.items())

@@ -388,6 +388,61 @@ class TestCompile:
         assert_equal_gradients(model, wanted)
 
 
+class TestAsACopy:
+    """To the script the batch is what ``x.to(device)`` gives: a copy."""
+
+    def test_the_caller_writes_to_it(self):
+        x, _ = make_batch()
+        lazy = koila.lazy(x, batch=0, device=DEVICE)
+        x.zero_()
+        with pytest.raises(koila.KoilaError, match="was written to since koila"):
+            lazy.run()
+
+    def test_what_is_run_is_written_to(self):
+        x, _ = make_batch()
+        before = x.clone()
+        koila.lazy(x, batch=0, device=DEVICE).run().zero_()
+        assert torch.equal(x, before)
+
+    def test_what_is_detached_goes_with_it(self):
+        (model, wanted), (x, _) = make_pair(), make_batch()
+        lazy = koila.lazy(x, batch=0, device=DEVICE)
+        detached = lazy.detach()
+        assert detached.device == DEVICE
+        torch.testing.assert_close(model(detached).run(), wanted(x))
+
+
+class TestCompiled:
+    def test_a_file_moves_nothing(self, tmp_path):
+        model, _ = make_pair()
+        compiled = koila.compile(model, make_batch()[0], tile=64, device=DEVICE)
+        with pytest.raises(koila.CompileError, match="compile without device= for it"):
+            compiled.save(tmp_path / "model.pt")
+
+    def test_another_budget(self):
+        (model, wanted), (x, _) = make_pair(), make_batch()
+        with torch.no_grad():
+            compiled = koila.compile(model, x, budget=ROOM, device=DEVICE)
+            before, tile = compiled.report.data["transfers"]["device_bytes"], compiled.tile
+            assert koila.fit(compiled, ROOM // 4) < tile
+            assert (
+                compiled.report.data["transfers"]["device_bytes"] == before * compiled.tile // tile
+            )
+            torch.testing.assert_close(compiled(x), wanted(x))
+
+    def test_a_module_without_weights(self):
+        x, _ = make_batch()
+        with torch.no_grad():
+            compiled = koila.compile(nn.Tanh(), x, budget=ROOM, device=DEVICE)
+            koila.fit(compiled, ROOM // 2)
+            torch.testing.assert_close(compiled(x), x.tanh())
+
+    def test_the_tile_is_no_attribute_to_set(self):
+        compiled = koila.compile(Model(), make_batch()[0], tile=64)
+        with pytest.raises(AttributeError, match="is not set by hand here"):
+            compiled.koila_tile = 32
+
+
 class TestTiles:
     def test_rows_are_staged_in_pinned_memory(self, monkeypatch):
         """On CUDA alone, whose memory that is; only what goes up by tiles."""

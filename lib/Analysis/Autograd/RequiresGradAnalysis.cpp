@@ -98,6 +98,9 @@ bool RequiresGradAnalysis::mark(Operation &op, bool followWrites) {
     mark(leaf.getResult());
     return isNew;
   }
+  // Where a tensor is carries no gradient of it.
+  if (isa<DeviceOp>(op))
+    return false;
   // What is written keeps the graph that it has.
   if (op.hasAttr(kUnrecordedAttr)) {
     if (isTied(&op) && wants(op.getOperand(0)))

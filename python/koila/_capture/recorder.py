@@ -14,7 +14,7 @@ from torch import Tensor
 
 from koila._capture.batch_int import BatchInt
 from koila._capture.dispatch_cache import find_call, meta_of, takes_float
-from koila._capture.frames import find_frames
+from koila._capture.frames import find_frames, location_of
 from koila._capture.graphs import Graph
 from koila._capture.host import find_device, is_on_host, keep
 from koila._capture.memory import Aliases
@@ -35,6 +35,7 @@ from koila._capture.values import (
     is_open,
     rebuild,
 )
+from koila._errors import KoilaError
 
 __all__ = [
     "RecordedTensor",
@@ -187,6 +188,13 @@ def current(tensor: RecordedTensor, by_bits: bool = True) -> Value:
     plain = value.tensor
     if plain is not None and not value.freed and value.is_watched():
         if _has_changed(value, plain, by_bits):
+            if value.origin is not None and is_on_host(value, plain):
+                raise KoilaError(
+                    "a batch that waits on the host was written to since koila.lazy(device=), "
+                    "where the script would have a copy on the device",
+                    location_of(find_frames()),
+                    ("write before that line, or give it a copy, as of .clone()",),
+                )
             assign(tensor, make_watched_leaf(plain, value))
         elif by_bits and value.origin is not None and recording.exposed.has(plain):
             value.watch()

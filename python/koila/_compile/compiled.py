@@ -299,6 +299,11 @@ class CompiledModule(nn.Module):
         trace may be wrong there. Where its arguments or results are more than
         tensors, the file takes and gives these alone, in their order.
         """
+        if (device := self._recipe.device) is not None:
+            raise CompileError(
+                f"the module was compiled with device={str(device)!r}, by which koila moves its "
+                "inputs; a file takes them where its weights are: compile without device= for it"
+            )
         self._selection.renew()
         self._selection.main.save(path)
 
@@ -311,6 +316,11 @@ class CompiledModule(nn.Module):
             return getattr(self.original, name)
 
     def __setattr__(self, name: str, value: Any) -> None:
+        if name.startswith("koila_tile"):
+            raise AttributeError(
+                f"{name} is not set by hand here, or the report would be of other tiles: "
+                "koila.fit(module, budget) sets it for a budget"
+            )
         if "original" in self.__dict__ and name not in self.__dict__:
             setattr(self.original, name, value)
         else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from dataclasses import dataclass
 from typing import Any
@@ -11,6 +12,7 @@ import torch
 from koila._capture.frames import warn_user
 from koila._compile.compiled import CompiledModule
 from koila._compile.specialize_call import coming_bytes
+from koila._device import find_target
 from koila._errors import BudgetError, KoilaError
 from koila.memory import budget_bytes, format_bytes
 
@@ -88,15 +90,17 @@ def _read_method(attribute: str, table: dict[str, Any]) -> _Method:
     return _Method(name, attribute, device, rows, batch, replan and int(replan))
 
 
-def _set(script: torch.jit.ScriptModule, limit: int) -> list[dict[str, int]]:
+def _set(script: torch.jit.ScriptModule, limit: int, device: torch.device) -> list[dict[str, int]]:
     """All methods get the tiles that fit, or none does."""
     methods = _find_methods(script)
-    device = _device_of(script)
+    there = find_target(device)
     for method in methods:
-        if (method.device == "cpu") != (device.type == "cpu"):
+        if method.device != there:
             raise KoilaError(
                 f"what tiles of {method.name}() take is known for {method.device}, and the module "
-                f"is on {device}: compile it there"
+                f"is on {device}"
+                + (f", {there}" if there != device.type else "")
+                + ": compile it there"
             )
     chosen = [(method, method.choose(limit)) for method in methods]
     for method, row in chosen:
@@ -130,16 +134,21 @@ def fit(module: torch.nn.Module, budget: int | str = "auto") -> int | None:
             f"expected a module that koila has compiled, not {type(module).__name__}: give it to "
             "koila.compile first"
         )
-    limit = budget_bytes(budget, _device_of(module))
+    device = _device_of(module)
+    limit = budget_bytes(budget, device)
     if budget == "auto" and hasattr(module, "train_step"):
         coming = [p for p in module.parameters() if p.requires_grad and p.grad is None]
         limit = max(limit - sum(weight.nbytes for weight in coming), 0)
-    return min(row["tile"] for row in _set(module, limit))
+    return min(row["tile"] for row in _set(module, limit, device))
 
 
 def _fit_compiled(module: CompiledModule, budget: int | str) -> int | None:
     main = module._selection.main
-    limit = budget_bytes(budget, _device_of(module))
+    # Where it was compiled for: it may have no weights.
+    device = main.options.device
+    if not isinstance(device, torch.device):
+        device = _device_of(module)
+    limit = budget_bytes(budget, device)
     if budget == "auto" and main.trains:
         coming = coming_bytes(main.original, main.source, main.specs, main.options)
         limit = max(limit - coming, 0)
@@ -155,11 +164,11 @@ def _fit_compiled(module: CompiledModule, budget: int | str) -> int | None:
                 smallest_budget=peak,
             )
     else:
-        (row,) = _set(module.script, limit)
+        (row,) = _set(module.script, limit, device)
     module._refit(budget, limit, row)
     return module.tile
 
 
 def _device_of(module: torch.nn.Module) -> torch.device:
-    weight = next(module.parameters(), None)
+    weight = next(itertools.chain(module.parameters(), module.buffers()), None)
     return torch.device("cpu") if weight is None else weight.device

@@ -191,7 +191,11 @@ class Specialization:
             new.report = self.report.at_tile(row, limit)
         elif (promise := self.report.data["promise"]) is not None:
             promise = {**promise, "budget_bytes": limit}
-            new.report = Report({**self.report.data, "promise": promise})
+            new.report = self.report.with_promise(promise)
+        if self.options.from_host:
+            new.report.data["transfers"] = _compiler.describe_transfers(
+                self._specs, self.options, self._batch, new.tile
+            )
         return new
 
     def run_source(self, arguments: Arguments) -> Any:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from koila._capture import inspection
 from koila._capture.frames import find_frames, location_of
-from koila._capture.host import find_device, keep
+from koila._capture.host import find_device, is_on_host, keep
 from koila._capture.recorder import (
     RecordedTensor,
     current,
@@ -116,6 +116,8 @@ class LazyTensor(RecordedTensor):
         tensor = executor.materialize([value], find_frames(), "run()")[0]
         if find_device(value) == tensor.device:
             tensor = tensor.cpu()
+        elif value.origin is not None and is_on_host(value, tensor):
+            tensor = tensor.clone()  # the batch itself is the caller's
         if partial is None or info is None:
             return tensor
         low, high, _ = slice(*partial).indices(info.value)

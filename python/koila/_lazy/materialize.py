@@ -14,7 +14,7 @@ from torch import Tensor
 from koila._capture.batch_int import BatchInt
 from koila._capture.differentiation import record_gradient
 from koila._capture.frames import Frames, find_frames, location_of
-from koila._capture.host import find_device, lift
+from koila._capture.host import find_device, is_on_host, keep, lift
 from koila._capture.recorder import (
     RecordedTensor,
     assign,
@@ -291,7 +291,10 @@ def _detach(func: Any, args: Any, kwargs: Any) -> Any:
     leaf = make_leaf(plain)
     leaf.source = value.source
     # Whoever writes to one of both writes to the other.
-    value.group.external = True
+    if is_on_host(value, value.tensor):
+        keep(leaf, find_device(value))
+    else:
+        value.group.external = True
     leaf.group = value.group
     append_weakly(value.group.members, leaf)
     return wrap(leaf)

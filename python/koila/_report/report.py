@@ -190,7 +190,11 @@ class Report:
             # Of no samples another program runs, which fitted what was promised before.
             before["holds_from"] = max(before["holds_from"], 1)
         data["promise"] = {**before, "budget_bytes": budget, "tile": row["tile"]}
-        return Report(data)
+        return Report(data, device=self._device)
+
+    def with_promise(self, promise: dict[str, Any]) -> Report:
+        """The same with another promise."""
+        return Report({**self.data, "promise": promise}, device=self._device)
 
     def diff(self, other: Report) -> ReportDiff:
         """What ``other`` needs more or less than this."""

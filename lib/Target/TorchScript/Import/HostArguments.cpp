@@ -16,9 +16,8 @@ static const c10::Symbol &getCopySymbol() {
 
 tj::Value *torchscript::moveToDevice(tj::Graph &graph, tj::Value *tensor,
                                      c10::Device device) {
-  return graph.insert(
-      getCopySymbol(), {tensor},
-      {tj::NamedValue("device", device), tj::NamedValue("non_blocking", true)});
+  return graph.insert(getCopySymbol(), {tensor},
+                      {tj::NamedValue("device", device)});
 }
 
 void torchscript::moveArguments(const tj::Method &method,
@@ -63,8 +62,14 @@ static void pinRows(tj::Block *block, c10::Device device) {
       continue;
     tj::WithInsertPoint guard(node);
     tj::Graph &graph = *node->owningGraph();
-    tj::Value *pinned = graph.insert(
-        c10::Symbol::fromQualString("aten::pin_memory"), {node->input(0)});
+    // The host does not wait for a copy of koila's own memory. What the caller
+    // has pinned pin_memory gives back as it is: it may be written to next.
+    tj::Value *rows = node->input(0);
+    tj::Value *isCallers = graph.insert(aten::is_pinned, {rows});
+    tj::Value *pinned =
+        graph.insert(c10::Symbol::fromQualString("aten::pin_memory"), {rows});
+    auto place = node->schema().argumentIndexWithName("non_blocking");
+    node->replaceInput(*place, graph.insert(aten::__not__, {isCallers}));
     node->replaceInput(0, pinned);
   }
 }

@@ -10,6 +10,7 @@
 #include "Import.h"
 #include "../Boundary/DiagnosticJSON.h"
 #include "../Boundary/Locations.h"
+#include "../Boundary/TracedDevices.h"
 #include "koila/Analysis/PeakMemory.h"
 #include "koila/Dialect/Koila/IR/LossOps.h"
 #include "koila/Target/TorchScript/Types.h"
@@ -30,8 +31,9 @@ FunctionImporter::FunctionImporter(const tj::Module &module,
     : module(module), result(result), operators(operators), context(context),
       builder(context), weightBuilder(context),
       location(UnknownLoc::get(context)), locations(context), ordered(ordered) {
+  int64_t count = 0;
   for (Node *node : result.graph.nodes)
-    nodeIndices.emplace(node, nodeIndices.size());
+    nodeIndices.emplace(node, isAddedForDevice(node) ? -1 : count++);
 }
 
 OrderedValues FunctionImporter::findOrdered() {

@@ -118,8 +118,8 @@ bool FunctionImporter::importInteger(Node *node) {
   // `batch *= 4` of a traced program: the tensor of the number is that of the
   // result, if nobody reads the one before after that.
   auto outOfPlace = getOutOfPlace(kind);
-  if (outOfPlace && (!isTensor || !isModelled(0) ||
-                     isSeenElsewhere(node->input(0), node)))
+  if (outOfPlace &&
+      (!isTensor || !isModelled(0) || isSeenElsewhere(node->input(0), node)))
     return false;
   bool isInPlace = outOfPlace.has_value();
   kind = outOfPlace.value_or(kind);
@@ -139,10 +139,10 @@ bool FunctionImporter::importInteger(Node *node) {
     std::optional<c10::IValue> literal;
     if (operands.size() == 1 && count >= 2)
       literal = getLiteral(node->input(1));
-    bool wraps = literal && (literal->isInt() ||
-                             (!isInPlace &&
-                              (kind == aten::add || kind == aten::sub ||
-                               kind == aten::mul)));
+    bool wraps =
+        literal && (literal->isInt() ||
+                    (!isInPlace && (kind == aten::add || kind == aten::sub ||
+                                    kind == aten::mul)));
     operands.push_back(number);
     auto holder = NumToTensorOp::create(
         builder, location, RankedTensorType::get({}, builder.getI64Type()),

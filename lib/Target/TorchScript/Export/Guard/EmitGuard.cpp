@@ -9,6 +9,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "../../Boundary/DiagnosticJSON.h"
+#include "../../Import/ProgramDevice.h"
 #include "../Emit.h"
 #include "../TileAttribute.h"
 #include "DeviceFact.h"
@@ -59,6 +60,8 @@ private:
   /// An argument, or else a weight, that says on which device the program runs,
   /// with what messages call it; null if there is none.
   std::pair<TorchValue *, std::string> findPlace(bool knowsArguments);
+  /// The device to which the program moves its arguments; null if it does not.
+  const ProgramDevice *getMover();
   /// A text where tensors are on several devices, unless something has `failed`
   /// before.
   TorchValue *emitDeviceFact(TorchValue *failed);
@@ -511,9 +514,13 @@ void GuardEmitter::requireSettings(
   };
   // A product tells, on the device of the program: autocast is of one device.
   // LibTorch crashes where a program asks for autocast itself while it is on.
-  TorchValue *place = findPlace(/*knowsArguments=*/false).first;
+  const ProgramDevice *mover = getMover();
+  TorchValue *place =
+      mover ? nullptr : findPlace(/*knowsArguments=*/false).first;
   std::vector<tj::NamedValue> options;
-  if (place)
+  if (mover)
+    options.emplace_back("device", emitter.constant(mover->device));
+  else if (place)
     options.emplace_back("device", emitter.call("prim::device", place));
   TorchValue *none =
       graph.insert(aten::zeros, {emitter.integerList({0, 0})}, options);
@@ -652,10 +659,17 @@ tj::Value *GuardEmitter::listWeights() {
   return weightList;
 }
 
+const ProgramDevice *GuardEmitter::getMover() {
+  const auto *own = function.getContext()
+                        ->getLoadedDialect<KoilaDialect>()
+                        ->getRegisteredInterface<ProgramDevice>();
+  return own && own->fromHost ? own : nullptr;
+}
+
 std::pair<tj::Value *, std::string>
 GuardEmitter::findPlace(bool knowsArguments) {
   for (BlockArgument argument : function.getArguments()) {
-    if (!hasDims(argument.getType()))
+    if (!hasDims(argument.getType()) || getMover())
       continue;
     TorchValue *tensor = knowsArguments ? present.lookup(argument) : nullptr;
     if (!tensor)
@@ -688,7 +702,8 @@ tj::Value *GuardEmitter::emitDeviceFact(TorchValue *failed) {
       TorchValue *tensor = present.lookup(argument);
       if (!tensor)
         tensor = emitter.lookup(argument, function);
-      if (hasDims(argument.getType()) && tensor != fact.place &&
+      // What is moved is on the CPU.
+      if (hasDims(argument.getType()) && !getMover() && tensor != fact.place &&
           tensor->type()->kind() == c10::TypeKind::TensorType)
         fact.arguments.emplace_back(tensor, getArgumentName(argument));
     }
