@@ -289,7 +289,7 @@ class Extents:
         for fact in facts:
             index = fact["node"]
             schema = REGIONS.get(fact["op"], fact.get("schema"))
-            # What import adds between two nodes has no number, nor what reading adds.
+            # What import adds between two nodes has no number, nor what only reads.
             if schema is None or index is None or index < 0 or is_container(fact):
                 continue
             name = names[index] if index < len(names) else "nothing"
@@ -566,8 +566,8 @@ def evaluate(name, tool, folder):
         program = tool.read(file, text)
         report["imported"] = True
     truth = Truth(torch.jit.load(file))
-    report["nodes"] = len(truth.nodes)
-    report["operators"] = sorted(set(truth.names) - {"prim::Constant", "prim::GetAttr"})
+    report["nodes"] = len(truth.all_names)
+    report["operators"] = sorted(set(truth.all_names) - {"prim::Constant", "prim::GetAttr"})
     if not report["imported"]:
         return report
     with recording(report, "inference"):

@@ -289,9 +289,9 @@ class OpenExtents(ScriptedExtents):
 def infer_method(report, tool, file, program, method, specs, options):
     """Adds what inference finds in one method to the report."""
     truth = Truth(torch.jit.load(file), method)
-    report["nodes"] += len(truth.nodes)
+    report["nodes"] += len(truth.all_names)
     report["operators"] = sorted(
-        {*report["operators"], *truth.names} - {"prim::Constant", "prim::GetAttr"}
+        {*report["operators"], *truth.all_names} - {"prim::Constant", "prim::GetAttr"}
     )
     if not report["imported"]:
         return

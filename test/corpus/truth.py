@@ -20,6 +20,15 @@ def collect_nodes(block):
     return nodes
 
 
+#: What only reads or names has no number in koila's locations: an archive that is read may
+#: have the device of an argument where a trace has a constant.
+UNNUMBERED = {"prim::Constant", "prim::GetAttr", "prim::device"}
+
+
+def number_nodes(nodes):
+    return [node for node in nodes if node.kind() not in UNNUMBERED]
+
+
 def lower_simple_tuples(graph):
     """Reads the parts of a tuple where it is taken apart from where it was
     put together. As LowerSimpleTuples; programs have no tuple constants."""
@@ -136,8 +145,6 @@ class Recorder:
     }
     # Known without a run, or no value of the type that they say.
     NOTHING: ClassVar = {
-        "prim::Constant",
-        "prim::GetAttr",
         "prim::Uninitialized",
         "prim::Enter",
         "prim::Exit",
@@ -157,7 +164,7 @@ class Recorder:
             made.output().setType(torch._C.ListType(self.type_of(name)))
             graph.prependNode(made)
             self.lists[name] = made.output()
-        for index, node in enumerate(nodes):
+        for index, node in enumerate(number_nodes(nodes)):
             if node.kind() in self.NOTHING:
                 continue
             for number, output in enumerate(node.outputs()):
@@ -214,7 +221,9 @@ class Truth:
     def __init__(self, module, method="forward"):
         self.module = module
         graph = prepare(module, method)
-        self.nodes = collect_nodes(graph)
+        nodes = collect_nodes(graph)
+        self.all_names = [schema_name(node) for node in nodes]
+        self.nodes = number_nodes(nodes)
         self.names = [schema_name(node) for node in self.nodes]
         self.recorder = Recorder(graph)
         self.function = torch._C._create_function_from_graph(method, graph)

@@ -46,15 +46,6 @@ private:
 };
 } // namespace
 
-static c10::Symbol getMark() {
-  static const auto mark = c10::Symbol::attr("koila_added");
-  return mark;
-}
-
-bool koila::torchscript::isAddedForDevice(const tj::Node *node) {
-  return node->hasAttribute(getMark());
-}
-
 static bool isLiteral(const tj::Value *value,
                       llvm::function_ref<bool(const c10::IValue &)> is) {
   auto literal = tj::toIValue(value);
@@ -142,14 +133,16 @@ void DeviceFollower::replace(tj::Graph &graph, tj::Value *source) {
   tj::Node *read = graph.create(c10::prim::device, {source}, 1);
   read->output()->setType(c10::DeviceObjType::get());
   read->setSourceRange(known.front().node->sourceRange());
-  read->i_(getMark(), 1);
   if (source->node()->kind() == c10::prim::Param)
     graph.block()->prependNode(read);
   else
     read->insertAfter(source->node());
-  // Constants stay where they are, for the numbers of nodes.
-  for (const Place &place : known)
+  for (const Place &place : known) {
+    tj::Value *literal = place.node->input(place.input);
     place.node->replaceInput(place.input, read->output());
+    if (literal->uses().empty())
+      literal->node()->destroy();
+  }
 }
 
 void DeviceFollower::follow(const c10::ClassTypePtr &type, bool isRoot) {
@@ -170,7 +163,6 @@ void DeviceFollower::follow(const c10::ClassTypePtr &type, bool isRoot) {
     if (auto weight = source ? std::nullopt : findWeight(*type)) {
       tj::Node *get = graph->createGetAttr(graph->inputs()[0], *weight);
       get->setSourceRange(known.front().node->sourceRange());
-      get->i_(getMark(), 1);
       graph->block()->prependNode(get);
       source = get->output();
     }

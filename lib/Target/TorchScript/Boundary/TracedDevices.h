@@ -17,9 +17,6 @@ namespace koila::torchscript {
 void followDevice(const torch::jit::Module &module, llvm::StringRef device,
                   bool isTraced);
 
-/// Whether a node was added for that: no node of the archive.
-bool isAddedForDevice(const torch::jit::Node *node);
-
 } // namespace koila::torchscript
 
 #endif // KOILA_TARGET_TORCHSCRIPT_BOUNDARY_TRACEDDEVICES_H

@@ -10,7 +10,6 @@
 #include "Import.h"
 #include "../Boundary/DiagnosticJSON.h"
 #include "../Boundary/Locations.h"
-#include "../Boundary/TracedDevices.h"
 #include "koila/Analysis/PeakMemory.h"
 #include "koila/Dialect/Koila/IR/LossOps.h"
 #include "koila/Target/TorchScript/Types.h"
@@ -31,9 +30,15 @@ FunctionImporter::FunctionImporter(const tj::Module &module,
     : module(module), result(result), operators(operators), context(context),
       builder(context), weightBuilder(context),
       location(UnknownLoc::get(context)), locations(context), ordered(ordered) {
+  // What only reads or names has no number: reading an archive may add such
+  // nodes (TracedDevices.h).
   int64_t count = 0;
-  for (Node *node : result.graph.nodes)
-    nodeIndices.emplace(node, isAddedForDevice(node) ? -1 : count++);
+  for (Node *node : result.graph.nodes) {
+    c10::Symbol kind = node->kind();
+    bool isNumbered = kind != c10::prim::Constant &&
+                      kind != c10::prim::GetAttr && kind != c10::prim::device;
+    nodeIndices.emplace(node, isNumbered ? count++ : -1);
+  }
 }
 
 OrderedValues FunctionImporter::findOrdered() {
