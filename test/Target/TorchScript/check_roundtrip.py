@@ -1,12 +1,12 @@
 """Compares two archives: what a module holds, and what it computes.
 
 Usage: check_roundtrip.py A.pt B.pt --input SPEC... [--more-methods NAME...]
-           [--only-contents]
+           [--more-attributes NAME...] [--only-contents]
 
 Reads the archives themselves: classes, attributes, parameters with their
 strides, storage sharing, requires_grad and bytes; then loads both and compares
-methods, state dicts and, bit by bit, results. --more-methods names the methods
-that B has and A has not; --only-contents leaves out the results. Exits with 1
+methods, state dicts and, bit by bit, results. --more-methods and
+--more-attributes name what B has and A has not; --only-contents leaves out the results. Exits with 1
 and the first difference.
 """
 
@@ -131,10 +131,16 @@ def main():
     parser.add_argument("b")
     parser.add_argument("--input", action="append", required=True)
     parser.add_argument("--more-methods", nargs="*", default=[])
+    parser.add_argument("--more-attributes", nargs="*", default=[])
     parser.add_argument("--only-contents", action="store_true")
     arguments = parser.parse_args()
 
-    compare_lines("archives", archive_lines(arguments.a), archive_lines(arguments.b))
+    lines = archive_lines(arguments.b)
+    for name in arguments.more_attributes:
+        more = [line for line in lines if line.startswith(f"module.{name} = ")]
+        assert len(more) == 1, f"{arguments.b} has no attribute {name}"
+        lines.remove(more[0])
+    compare_lines("archives", archive_lines(arguments.a), lines)
     a, b = torch.jit.load(arguments.a), torch.jit.load(arguments.b)
     compare_lines("modules", module_lines(a), module_lines(b))
     compare_lines(
