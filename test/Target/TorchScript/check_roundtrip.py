@@ -6,8 +6,8 @@ Usage: check_roundtrip.py A.pt B.pt --input SPEC... [--more-methods NAME...]
 Reads the archives themselves: classes, attributes, parameters with their
 strides, storage sharing, requires_grad and bytes; then loads both and compares
 methods, state dicts and, bit by bit, results. --more-methods and
---more-attributes name what B has and A has not; --only-contents leaves out the results. Exits with 1
-and the first difference.
+--more-attributes name what B has and A has not; --only-contents leaves out the
+results. Exits with 1 and the first difference.
 """
 
 import argparse
