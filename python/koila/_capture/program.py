@@ -378,11 +378,16 @@ class _Lifted:
     reads it, and is freed behind the last."""
 
     def __init__(self, nodes: list[Node] | None = None) -> None:
-        self._last: dict[Value, Node] | None = None
         self._there: dict[Value, torch.Tensor] = {}
+        # (Of all others nothing is held: they go where PyTorch would free them.)
+        self._last: dict[Value, Node] | None = None
         if nodes is not None:
             self._last = {
-                entry: node for node in nodes for entry in node.inputs if isinstance(entry, Value)
+                entry: node
+                for node in nodes
+                for entry in node.inputs
+                if isinstance(entry, Value)
+                and is_on_host(entry, entry.seen if entry.tensor is None else entry.tensor)
             }
 
     def take(self, value: Value, node: Node) -> torch.Tensor | None:
