@@ -396,16 +396,20 @@ def list_events(
     optimizer: str | None = None,
     threads: int | None = None,
     device: Device = "cpu",
+    samples: Sequence[int] = (),
     report: bool = True,
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """The report on ``forward`` of a module, empty without ``report``, and its events, both
-    as in docs/user/Reports.md. With ``mode="train"`` and no ``loss`` the method returns the
-    loss. CompileError for a ``device`` of which there are no kernel models."""
+    as in docs/user/Reports.md; with ``samples`` those of several batches. With
+    ``mode="train"`` and no ``loss`` the method returns the loss. CompileError for a
+    ``device`` of which there are no kernel models."""
     options = _analysis_options(mode, loss, grads, optimizer, threads, device)
     figures = {**options, "format": "attribute", "floor": False, "batches": 0}
     with temporary_folder() as folder:
         path = os.path.join(folder, "events.json")
         events = {**options, "format": "events", "floor": False, "output": path}
+        if samples:
+            events["samples"] = ",".join(map(str, samples))
         passes = ["koila-infer-shapes", _make_pass("koila-peak-memory", events)]
         if report:
             passes.append(_make_pass("koila-peak-memory", figures))

@@ -62,6 +62,8 @@ class Times:
             self.construction.append(job.construction_seconds)
             self.capture.append(captured)
             seconds -= captured + job.construction_seconds
+        if job is not None:
+            seconds -= sum(program.take_ahead() for program in job.programs)
         self.rows.append(seconds)
         return seconds
 
@@ -156,6 +158,7 @@ def main():
     except OSError as error:
         sys.exit(f"error: {error}")
     chosen = find_set(set(columns))
+    chosen.expect(rows)
     predictions, times = [], Times()
     for index, row in enumerate(rows):
         each = predict(chosen, row, index, options.device, times)

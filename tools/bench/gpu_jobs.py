@@ -22,24 +22,30 @@ A100_BYTES = 40536 * MIB
 
 
 class Program:
-    """A module that is traced on meta tensors, and the events of its steps by batch."""
+    """A module that is traced on meta tensors, and the events of its steps by batch. Those
+    of all ``batches`` that jobs will ask for are listed at once: the program is read once."""
 
-    def __init__(self, module, inputs, specs, device):
+    def __init__(self, module, inputs, specs, device, batches=()):
         start = time.perf_counter()
         self.script = gpu_capture.trace(module.to("meta"), inputs)
         self.capture_seconds = time.perf_counter() - start
         self.specs = specs
         self.device = device
+        self.batches = frozenset(batches)
         self.doubts = set()
         self._events = {}
+        self._shares, self._ahead = {}, 0.0
 
     def list_events(self, batch, mode, **options):
-        key = batch, mode, *sorted(options.items())
-        if key not in self._events:
+        rest = mode, *sorted(options.items())
+        if (batch, *rest) not in self._events:
+            start = time.perf_counter()
+            batches = sorted({batch, *self.batches})
             report, listed = _compiler.list_events(
                 self.script,
                 self.specs,
                 batch={"B": batch},
+                samples=batches,
                 mode=mode,
                 device=self.device,
                 # What is not known depends on the program.
@@ -48,8 +54,19 @@ class Program:
             )
             for entry in report.get("inexact", ()):
                 self.doubts.add(f"{entry['op']}: {entry['reason']}")
-            self._events[key] = listed["events"]
-        return self._events[key]
+            seconds = time.perf_counter() - start
+            self._ahead += seconds
+            for each in listed["batches"]:
+                self._events[each["batch"], *rest] = each["events"]
+                self._shares[each["batch"], *rest] = seconds / len(batches)
+        self._ahead -= self._shares.pop((batch, *rest), 0)
+        return self._events[batch, *rest]
+
+    def take_ahead(self):
+        """Seconds since the last call that were spent for other batches, less those that
+        others have spent for this one."""
+        taken, self._ahead = self._ahead, 0.0
+        return taken
 
     def list_step(self, batch, optimizer):
         """Forward and backward pass of weights without gradients, and the step of the
@@ -211,6 +228,10 @@ class Rows:
     """A set of measurements; each has a subclass, which is told by the columns of its file."""
 
     COLUMNS: frozenset[str]
+
+    @staticmethod
+    def expect(rows):
+        """These come, in this order."""
 
     @staticmethod
     def make(row, device):

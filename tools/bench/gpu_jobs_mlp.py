@@ -79,7 +79,8 @@ class MLPJob:
             else torch.zeros(BATCH, dtype=torch.int64, device="meta")
         )
         specs = [f"float32[B,{width}]", "float32[B,1]" if is_binary else f"int64[B]{{0:{classes}}}"]
-        self.program = Program(WithLoss(model, criterion), (inputs, labels), specs, device)
+        batches = {self.batch, self.SAMPLES % self.batch} - {0}
+        self.program = Program(WithLoss(model, criterion), (inputs, labels), specs, device, batches)
         self.summary = Program(model, (inputs,), specs[:1], device)
         self.width = width
 

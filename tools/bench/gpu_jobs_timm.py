@@ -35,7 +35,7 @@ class TimmProgram(Program):
     """The optimizer of timm has two groups of weights, one after the other: the first
     does not decay."""
 
-    def __init__(self, model, image, classes, device):
+    def __init__(self, model, image, classes, device, batches):
         from timm.optim.optim_factory import param_groups_weight_decay
 
         module = WithSmoothedLoss(model)
@@ -45,9 +45,8 @@ class TimmProgram(Program):
         )
         self.convolutions = Convolutions(module)
         shape = ",".join(map(str, image))
-        super().__init__(
-            module, inputs, [f"float32[B,{shape}]", f"int64[B]{{0:{classes}}}"], device
-        )
+        specs = [f"float32[B,{shape}]", f"int64[B]{{0:{classes}}}"]
+        super().__init__(module, inputs, specs, device, batches)
         skipped = model.no_weight_decay() if hasattr(model, "no_weight_decay") else {}
         steady, _ = param_groups_weight_decay(model, DECAY, skipped)
         steady = {id(weight) for weight in steady["params"]}
@@ -77,6 +76,10 @@ class TimmProgram(Program):
         return groups[0] + groups[1]
 
 
+#: Batches of the rows of each model.
+_batches: dict[str, set[int]] = {}
+
+
 @functools.lru_cache(maxsize=2)
 def make_program(name, image, classes, device):
     """Bytes that Module.to() moves, the program, and the seconds to construct it."""
@@ -90,7 +93,8 @@ def make_program(name, image, classes, device):
         raise KoilaError("the model has another input or other classes than the row")
     model.train().to("meta")
     seconds = time.perf_counter() - start
-    return list_tensors(model), TimmProgram(model, image, classes, device), seconds
+    program = TimmProgram(model, image, classes, device, _batches.get(name, ()))
+    return list_tensors(model), program, seconds
 
 
 class PrefetchLoader:
@@ -166,6 +170,12 @@ class TimmRows(Rows):
 
     COLUMNS = frozenset({"family", "classes", "oom", "measured_mib"})
     DEVICE = "a100-sxm4-40gb@torch-2.6"
+
+    @staticmethod
+    def expect(rows):
+        _batches.clear()
+        for row in rows:
+            _batches.setdefault(row["model"], set()).add(int(row["batch"]))
 
     @staticmethod
     def make(row, device):

@@ -154,8 +154,15 @@ struct MemoryEvent {
   std::string left = {};
 };
 
-/// `{schema, events}` of docs/user/Reports.md.
+/// What one batch allocates and frees.
+struct BatchEvents {
+  int64_t batch = 0;
+  std::vector<MemoryEvent> events;
+};
+
+/// `{schema, events}` and `{schema, batches}` of docs/user/Reports.md.
 void printEvents(llvm::ArrayRef<MemoryEvent> events, llvm::raw_ostream &os);
+void printEvents(llvm::ArrayRef<BatchEvents> batches, llvm::raw_ostream &os);
 
 /// Why a figure may differ from the measured one.
 struct Inexactness {

@@ -1,8 +1,9 @@
 //===- Attention.cpp - What attention allocates on a GPU ------------------===//
 //
 // Sources: native/transformers/cuda/sdp_utils.cpp (which kernel runs),
-// attention.cu, attention_backward.cu, native/cudnn/MHA.cpp. Workspaces are
-// those that a GPU was seen to allocate (test/oracle/cuda_oracle.py).
+// attention.cu, attention_backward.cu, flash_attn/flash_api.cpp,
+// native/cudnn/MHA.cpp. Workspaces are those that a GPU was seen to allocate
+// (test/oracle/cuda_oracle.py).
 //
 //===----------------------------------------------------------------------===//
 
@@ -13,6 +14,7 @@
 #include "koila/Dialect/Koila/IR/AttentionOps.h"
 #include "koila/KernelModels/DeviceProfile.h"
 #include "llvm/Support/MathExtras.h"
+#include <cmath>
 
 using namespace mlir;
 using namespace koila;
@@ -23,7 +25,12 @@ namespace {
 struct Call {
   ConcreteTensor query, key, value;
   std::optional<ConcreteTensor> mask;
-  enum class Kernel { Efficient, CuDNN } kernel;
+  enum class Kernel { Efficient, Flash, CuDNN } kernel;
+  /// Of the card.
+  int64_t multiprocessors = 0;
+  /// Whether a multiprocessor has room for wide blocks of half types: those of
+  /// the compute capabilities 8.0 and 9.0 have, 8.6 and 8.9 may not.
+  bool hasWideBlocks = true;
 
   int64_t getBatch() const { return query.dims[0]; }
   int64_t getHeads() const { return query.dims[1]; }
@@ -36,9 +43,21 @@ struct Call {
   /// Of the logarithms of the sums, which the gradient reads.
   int64_t getLogBytes() const {
     constexpr int64_t kBlock = 32;
-    return getRowBytes(kernel == Kernel::CuDNN
+    return getRowBytes(kernel != Kernel::Efficient
                            ? getLength()
                            : int64_t(llvm::alignTo(getLength(), kBlock)));
+  }
+  /// What flash attention makes of the width of a head for its sums.
+  int64_t getFlashWidth() const {
+    constexpr int64_t kNarrow = 128, kStep = 32;
+    return llvm::alignTo(getWidth(), getWidth() <= kNarrow ? kStep : 2 * kStep);
+  }
+  /// Into how many parts it cuts the keys of a query.
+  int64_t countKeyParts() const;
+  /// Tensors have positions before heads where that kernel sees them.
+  bool isByPosition(const ConcreteTensor &tensor) const {
+    ConcreteTensor turned = transposeDims(tensor, 1, 2);
+    return turned.contiguous;
   }
   bool isMaskConverted() const {
     return mask && mask->elementType.isInteger(1);
@@ -56,6 +75,40 @@ struct Call {
   }
 };
 } // namespace
+
+/// Fewer blocks than multiprocessors are cut further: into the fewest parts
+/// with which all are at work nearly as long as they can be. Source:
+/// num_splits_heuristic and set_params_splitkv in flash_api.cpp.
+int64_t Call::countKeyParts() const {
+  constexpr int64_t kQueries = 64, kMostParts = 128, kTwice = 2;
+  int64_t width = getWidth();
+  int64_t step = width <= 64 ? 256 : width <= 128 ? 128 : 64;
+  int64_t blocks =
+      getBatch() * getHeads() * llvm::divideCeil(getLength(), kQueries);
+  int64_t places = kTwice * multiprocessors;
+  // 0.8 of the places are enough.
+  if (10 * blocks >= 8 * places)
+    return 1;
+  int64_t keys = llvm::divideCeil(key.dims[2], step);
+  auto isNew = [&](int64_t parts) {
+    return parts == 1 ||
+           llvm::divideCeil(keys, parts) != llvm::divideCeil(keys, parts - 1);
+  };
+  auto getUse = [&](int64_t parts) {
+    float waves = float(blocks * parts) / float(places);
+    return waves / std::ceil(waves);
+  };
+  int64_t most = std::min({kMostParts, places, keys});
+  float best = 0;
+  for (int64_t parts = 1; parts <= most; ++parts)
+    if (isNew(parts))
+      best = std::max(best, getUse(parts));
+  constexpr float kEnough = 0.85f;
+  for (int64_t parts = 1; parts <= most; ++parts)
+    if (isNew(parts) && getUse(parts) >= kEnough * best)
+      return parts;
+  return 1;
+}
 
 /// Whether none of the kernels takes the call, which is a matmul, a softmax and
 /// a matmul then. Source: check_tensor_shapes in sdp_utils_cpp.h.
@@ -82,14 +135,26 @@ static std::optional<Call> read(WorkspaceRule &rule) {
   Type type = query->elementType;
   const DeviceProfile *profile = rule.getTarget().profile;
   auto major = profile ? profile->getProperties().major : std::nullopt;
-  if (isHalf(type) && (major == 9 || major == 10))
+  if (isHalf(type) && (major == 9 || major == 10)) {
     call.kernel = Call::Kernel::CuDNN;
-  else if (!type.isF32())
+  } else if (isHalf(type) && major && *major >= 8 &&
+             profile->getProperties().multiprocessors) {
+    // It takes no masks, and causal ones of squares alone.
+    bool isSquare = query->dims.size() == 4 && key->dims.size() == 4 &&
+                    query->dims[2] == key->dims[2];
+    if (!op.getAttnMask() && (!op.getIsCausal() || isSquare))
+      call.kernel = Call::Kernel::Flash;
+    call.multiprocessors = *profile->getProperties().multiprocessors;
+    call.hasWideBlocks = profile->getProperties().minor == 0;
+  } else if (!type.isF32()) {
     return refuse("attention of this type on this card");
-  constexpr int64_t kMostWidth = 128, kEfficientStep = 4, kCuDNNStep = 8;
-  int64_t step =
-      call.kernel == Call::Kernel::CuDNN ? kCuDNNStep : kEfficientStep;
-  if (call.getWidth() % step != 0 || call.getWidth() > kMostWidth ||
+  }
+  constexpr int64_t kMostWidth = 128, kMostOfFlash = 192;
+  // Half types are read in sixteen bytes.
+  int64_t step = type.isF32() ? 4 : 8;
+  if (call.getWidth() % step != 0 ||
+      call.getWidth() >
+          (call.kernel == Call::Kernel::Flash ? kMostOfFlash : kMostWidth) ||
       value->dims.back() != call.getWidth() || op.getEnableGqa() ||
       query->numElements() == 0)
     return refuse("attention of wide or odd heads, or of groups of heads, on "
@@ -125,6 +190,32 @@ static AllocationTrace::Block convertMask(AllocationTrace &trace,
   return mask;
 }
 
+/// What flash attention takes beside its result, and gives back with it.
+static void allocateFlash(WorkspaceRule &rule, const Call &call, bool draws,
+                          AllocationTrace &trace,
+                          SmallVectorImpl<AllocationTrace::Block> &made) {
+  made.push_back(trace.allocate(call.getLogBytes()));
+  int64_t parts = draws ? 1 : call.countKeyParts();
+  SmallVector<AllocationTrace::Block, 2> sums;
+  if (parts > 1) {
+    int64_t rows = parts * call.getRowBytes(call.getLength());
+    sums.push_back(trace.allocate(rows));
+    sums.push_back(trace.allocate(rows * call.getFlashWidth()));
+  }
+  // Seed and offset of draws, and a number that is not used.
+  constexpr int64_t kSeedBytes = 16, kUnusedBytes = 8;
+  AllocationTrace::Block seed = trace.allocate(kSeedBytes);
+  AllocationTrace::Block unused = trace.allocate(kUnusedBytes);
+  if (draws) {
+    AllocationTrace::Block drawn = trace.allocate(kSeedBytes);
+    trace.free(seed);
+    seed = drawn;
+  }
+  for (AllocationTrace::Block block : sums)
+    trace.free(block);
+  made.append({seed, unused});
+}
+
 static void describeAttention(WorkspaceRule &rule) {
   auto op = cast<ScaledDotProductAttentionOp>(rule.getOp());
   if (takesMath(rule, op))
@@ -142,7 +233,9 @@ static void describeAttention(WorkspaceRule &rule) {
   for (int seed = 0; isCuDNN && seed < 2; ++seed)
     made.push_back(trace.allocate(kSeedBytes));
   trace.allocate(result->numBytes());
-  if (isCuDNN || rule.isRecording())
+  if (call->kernel == Call::Kernel::Flash)
+    allocateFlash(rule, *call, op.draws(), trace, made);
+  else if (isCuDNN || rule.isRecording())
     made.push_back(trace.allocate(call->getLogBytes()));
   constexpr int64_t kPlanBytes = 256;
   if (isCuDNN && call->getLength() > 1)
@@ -151,6 +244,10 @@ static void describeAttention(WorkspaceRule &rule) {
     trace.free(block);
   trace.free(mask);
   rule.setTrace(std::move(trace), result->numBytes());
+  // The dims are inferred as a CPU has them.
+  if (call->kernel == Call::Kernel::Efficient && !call->isByPosition(*result))
+    rule.setInexact("the order in memory of what attention gives: by position "
+                    "on this card, and that of the queries on a CPU");
 }
 
 static void saveAttention(SavedRule &rule) {
@@ -173,6 +270,10 @@ static void saveAttention(SavedRule &rule) {
     for (int seed = 0; seed < 2; ++seed)
       rule.keep(8);
   rule.keep(call->getLogBytes());
+  if (call->kernel == Call::Kernel::Flash) {
+    rule.keep(16);
+    rule.keep(8);
+  }
 }
 
 /// Sums of the gradient times the result by query, then what the kernel adds
@@ -180,9 +281,13 @@ static void saveAttention(SavedRule &rule) {
 /// each 64 queries, as in mem_eff_attention/kernel_backward.h.
 static void runEfficient(const Call &call, BackwardReplay &steps) {
   AllocationTrace &trace = steps;
-  auto whole = trace.allocate(call.query.numBytes());
+  // Of half types the kernel makes the products itself.
+  bool isHalf = koila::isHalf(call.query.elementType);
+  AllocationTrace::Block whole;
+  if (!isHalf)
+    whole = trace.allocate(call.query.numBytes());
   auto sums = trace.allocate(call.getRowBytes(call.getLength()));
-  if (call.getLength() > 1 && call.getHeads() > 1) {
+  if (!isHalf && call.getLength() > 1 && call.getHeads() > 1) {
     auto turned = trace.allocate(call.getRowBytes(call.getLength()));
     trace.free(sums);
     sums = turned;
@@ -192,11 +297,41 @@ static void runEfficient(const Call &call, BackwardReplay &steps) {
   int64_t width = call.getWidth() <= kNarrow ? kNarrow : kWide;
   int64_t rows = llvm::alignTo(call.getLength(), width);
   int64_t heads = call.getBatch() * call.getHeads();
+  int64_t lock = isHalf && call.hasWideBlocks ? width : kNarrow;
   auto workspace =
       trace.allocate(heads * (rows * width * int64_t(sizeof(float)) +
-                              rows / kNarrow * kLockBytes));
+                              rows / lock * kLockBytes));
   trace.free(sums);
   trace.free(workspace);
+}
+
+/// Gradient and result by position; then gradients like what they are of,
+/// beside sums of float32 of whole blocks of queries.
+static void runFlash(const Call &call, const ConcreteTensor &result,
+                     BackwardReplay &steps) {
+  AllocationTrace &trace = steps;
+  SmallVector<AllocationTrace::Block, 2> copies;
+  for (const ConcreteTensor *tensor : {&steps.getGradient(), &result})
+    if (!call.isByPosition(*tensor))
+      copies.push_back(trace.allocate(tensor->numBytes()));
+  SmallVector<MadeTensor, 3> gradients;
+  for (unsigned operand : {0u, 1u, 2u})
+    gradients.push_back(steps.makeLike(steps.read(operand)));
+  constexpr int64_t kBlock = 128;
+  int64_t rows = call.getRowBytes(llvm::alignTo(call.getLength(), kBlock));
+  AllocationTrace::Block products = trace.allocate(rows);
+  AllocationTrace::Block sums = trace.allocate(rows * call.getFlashWidth());
+  trace.free(sums);
+  trace.free(products);
+  for (AllocationTrace::Block copy : llvm::reverse(copies))
+    trace.free(copy);
+  for (auto [operand, gradient] : llvm::enumerate(gradients)) {
+    if (steps.wants(operand))
+      steps.give(operand, gradient);
+    else
+      steps.free(gradient);
+  }
+  steps.finish();
 }
 
 /// The gradient of the queries is added up in float32, beside the sums.
@@ -255,6 +390,12 @@ static void describeAttentionBackward(BackwardRule &rule) {
   if (!call || !rule.getGradient())
     return koila::detail::describeUnknownBackward(rule);
   BackwardReplay steps(rule);
+  if (call->kernel == Call::Kernel::Flash) {
+    auto result = rule.tensor(op.getResult());
+    if (!result)
+      return koila::detail::describeUnknownBackward(rule);
+    return runFlash(*call, *result, steps);
+  }
   SmallVector<std::pair<unsigned, MadeTensor>, 3> gradients;
   for (unsigned operand : {0u, 1u, 2u})
     gradients.emplace_back(operand, steps.allocate(steps.read(operand)));
@@ -266,6 +407,8 @@ static void describeAttentionBackward(BackwardRule &rule) {
     runCuDNN(*call, steps);
   else
     runEfficient(*call, steps);
+  if (isHalf(call->query.elementType) && !call->hasWideBlocks)
+    rule.setBound("the locks of attention's gradient on this card");
   for (auto &[operand, gradient] : gradients) {
     if (!steps.wants(operand)) {
       steps.free(gradient);

@@ -72,30 +72,51 @@ static Value toJSON(const std::vector<MemoryGroup> &groups) {
   return list;
 }
 
+static void writeEvents(llvm::json::OStream &json,
+                        llvm::ArrayRef<MemoryEvent> events) {
+  json.attributeArray("events", [&] {
+    int64_t index = 0;
+    for (const MemoryEvent &event : events) {
+      bool isShared = !event.shared.empty();
+      Object entry{{"index", index++},
+                   {"action", isShared       ? "share"
+                              : event.isFree ? "free"
+                                             : "alloc"},
+                   {"id", event.id},
+                   {"bytes", event.bytes},
+                   {"op", event.op},
+                   {"location", ::toJSON(event.place)},
+                   {"exact", event.isExact}};
+      if (isShared)
+        entry["key"] = event.shared;
+      if (!event.left.empty())
+        entry["left"] = event.left;
+      json.value(std::move(entry));
+    }
+  });
+}
+
 void koila::printEvents(llvm::ArrayRef<MemoryEvent> events,
                         llvm::raw_ostream &os) {
   llvm::json::OStream json(os, /*IndentSize=*/1);
   json.object([&] {
     json.attribute("schema", 1);
-    json.attributeArray("events", [&] {
-      int64_t index = 0;
-      for (const MemoryEvent &event : events) {
-        bool isShared = !event.shared.empty();
-        Object entry{{"index", index++},
-                     {"action", isShared       ? "share"
-                                : event.isFree ? "free"
-                                               : "alloc"},
-                     {"id", event.id},
-                     {"bytes", event.bytes},
-                     {"op", event.op},
-                     {"location", ::toJSON(event.place)},
-                     {"exact", event.isExact}};
-        if (isShared)
-          entry["key"] = event.shared;
-        if (!event.left.empty())
-          entry["left"] = event.left;
-        json.value(std::move(entry));
-      }
+    writeEvents(json, events);
+  });
+  os << "\n";
+}
+
+void koila::printEvents(llvm::ArrayRef<BatchEvents> batches,
+                        llvm::raw_ostream &os) {
+  llvm::json::OStream json(os, /*IndentSize=*/1);
+  json.object([&] {
+    json.attribute("schema", 1);
+    json.attributeArray("batches", [&] {
+      for (const BatchEvents &each : batches)
+        json.object([&] {
+          json.attribute("batch", each.batch);
+          writeEvents(json, each.events);
+        });
     });
   });
   os << "\n";

@@ -68,14 +68,38 @@ struct PeakMemoryPass : public koila::impl::PeakMemoryPassBase<PeakMemoryPass> {
   }
 
   LogicalResult writeEvents(FunctionOpInterface function,
-                            const PeakMemoryAnalysis &analysis) {
+                            const PeakMemoryAnalysis &analysis,
+                            const PeakReport &report) {
     std::string missing;
-    auto events = analysis.listEvents(missing);
-    if (!events)
+    auto fail = [&] {
       return function.emitError()
              << "format=events needs a value for symbol '" << missing
              << "' (--batch " << missing << "=N)";
-    return write([&](llvm::raw_ostream &os) { printEvents(*events, os); });
+    };
+    if (samples.empty()) {
+      auto events = analysis.listEvents(missing);
+      if (!events)
+        return fail();
+      return write([&](llvm::raw_ostream &os) { printEvents(*events, os); });
+    }
+    if (report.batchSymbol.empty())
+      return function.emitError()
+             << "samples=" << samples << ": no symbol is the batch";
+    std::vector<BatchEvents> batches;
+    for (StringRef text : llvm::split(StringRef(samples), ',')) {
+      int64_t batch;
+      if (text.trim().getAsInteger(10, batch) || batch < 1)
+        return function.emitError()
+               << "samples=" << samples << ": '" << text.trim()
+               << "' is no number of samples";
+      llvm::StringMap<int64_t> symbols;
+      symbols[report.batchSymbol] = batch;
+      auto events = analysis.listEvents(missing, symbols);
+      if (!events)
+        return fail();
+      batches.push_back({batch, std::move(*events)});
+    }
+    return write([&](llvm::raw_ostream &os) { printEvents(batches, os); });
   }
 
   /// What asked for the caching allocator.
@@ -143,6 +167,9 @@ struct PeakMemoryPass : public koila::impl::PeakMemoryPassBase<PeakMemoryPass> {
                            {"text", "json", "html", "events", "attribute"},
                            {})))
       return failure();
+    if (!samples.empty() && format != "events")
+      return module.emitError()
+             << "samples=" << samples << " belongs to format=events";
     FailureOr<bool> simulates = checkAllocator();
     if (failed(simulates))
       return failure();
@@ -175,7 +202,7 @@ struct PeakMemoryPass : public koila::impl::PeakMemoryPassBase<PeakMemoryPass> {
     if (floor && format != "events" && report.peakBytes)
       report.floorBytes =
           computeFloor(module, *options, report.batchValue.value_or(0));
-    if (failed(format == "events" ? writeEvents(function, analysis)
+    if (failed(format == "events" ? writeEvents(function, analysis, report)
                                   : write(report)))
       return failure();
     if (report.peakBytes)

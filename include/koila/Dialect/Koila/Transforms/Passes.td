@@ -115,6 +115,9 @@ def PeakMemoryPass : KoilaAnalysisPass<"koila-peak-memory"> {
   }];
   let options = analysisOptions # [
     Option<"format", "format", "std::string", "\"text\"", "text, json or html; events: the allocations and frees in their order, as JSON; attribute: JSON as koila.report of the module">,
+    Option<"samples", "samples", "std::string", "\"\"",
+           "of format=events: the batches of which each gets its list, as 8,16; "
+           "empty: that of the module">,
     Option<"output", "output", "std::string", "\"\"",
            "file for the report; empty: stderr">,
     Option<"budget", "budget", "std::string", "\"\"",
