@@ -60,7 +60,8 @@ func.func @groups(%x: tensor<?x8xf32> {koila.name = "x", koila.dims = #koila.dim
 // CHECK-NOT: not exact
 module attributes {koila.symbols = [#koila.symbol<name = "B", value = 2, batch = true>]} {
 koila.param @m : tensor<1x2x8x8xf32> keys ["m"] strides [128, 64, 8, 1] requires_grad
-func.func @mask(%x: tensor<?x2x8x4xf32> {koila.name = "x", koila.dims = #koila.dims<[B, 2, 8, 4]>}) -> tensor<f32> {
+func.func @mask(%given: tensor<?x8x2x4xf32> {koila.name = "x", koila.dims = #koila.dims<[B, 8, 2, 4]>}) -> tensor<f32> {
+  %x = koila.transpose_int %given {dim0 = 1, dim1 = 2} : (tensor<?x8x2x4xf32>) -> tensor<?x2x8x4xf32>
   %m = koila.param.get @m : tensor<1x2x8x8xf32>
   %y = koila.scaled_dot_product_attention %x, %x, %x, %m {dropout_p = 0.0 : f64, is_causal = false, enable_gqa = false} : (tensor<?x2x8x4xf32>, tensor<?x2x8x4xf32>, tensor<?x2x8x4xf32>, tensor<1x2x8x8xf32>) -> tensor<?x2x8x4xf32>
   %loss = koila.sum %y : (tensor<?x2x8x4xf32>) -> tensor<f32>
