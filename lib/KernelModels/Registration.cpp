@@ -77,6 +77,7 @@ static void addCUDA(KernelLibrary &library, MLIRContext &context) {
   cuda::addMoveModels(library);
   cuda::addResampleModels(library);
   cudnn::addConvolutionModels(library);
+  cudnn::addRecurrentModels(library);
   kernels::addProductModels(library);
   kernels::addProductGradients(library);
   cuda::addElementwiseModels(library, context);

@@ -12,6 +12,7 @@
 namespace koila::cudnn {
 
 void addConvolutionModels(KernelLibrary &library);
+void addRecurrentModels(KernelLibrary &library);
 
 } // namespace koila::cudnn
 
