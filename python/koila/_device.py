@@ -20,12 +20,12 @@ __all__ = [
     "MemoryOfDevice",
     "describe_mix",
     "empty_caches",
-    "find_device",
     "find_device_of",
     "find_kind",
     "find_target",
     "has_figures",
     "register",
+    "resolve_device",
 ]
 
 
@@ -136,7 +136,7 @@ def has_figures(device: torch.device) -> bool:
     return device.type == "cpu" or device.type in _kinds
 
 
-def find_device(device: torch.device | str) -> torch.device:
+def resolve_device(device: torch.device | str) -> torch.device:
     """The device of that name, with its number. KoilaError where there is none, or koila has
     no figures of it."""
     try:

@@ -2,7 +2,7 @@
 """Predictions against the memory of GPUs that others have measured.
 
 Usage: gpu_ground_truth.py ROWS.csv [--device PROFILE] [--context BYTES] [--pooled]
-           [--count N] [--every N] [--exact SHARE] [-o OUT.csv] [--verbose] [--causes]
+           [--count N] [--every N] [--models N] [--exact SHARE] [-o OUT.csv] [--verbose] [--causes]
 
 ROWS.csv is a set of measurements, which is told by its header; docs/results/GpuTruth.md
 says what was run for each. No kernel runs and no GPU is read: programs are traced on
@@ -16,6 +16,7 @@ meta tensors, and the simulated caching allocator plays what koila predicts of a
 --pooled    one number for all cards of the file
 -o          the rows with predicted_bytes, safe_bytes, seconds and reason
 --count, --every  only so many rows, or each Nth
+--models    only the rows of each Nth model: a program is captured once for all of its rows
 --exact     fails where a smaller share of the rows is right to the MiB
 --causes    what koila says is not known of the rows, and why others have no prediction
 
@@ -144,6 +145,7 @@ def main():
     parser.add_argument("--pooled", action="store_true")
     parser.add_argument("--count", type=int)
     parser.add_argument("--every", type=int, default=1)
+    parser.add_argument("--models", type=int, default=1)
     parser.add_argument("--exact", type=float, default=0)
     parser.add_argument("-o", "--output")
     parser.add_argument("--verbose", action="store_true")
@@ -154,10 +156,14 @@ def main():
         with open(options.rows, encoding="utf-8") as file:
             reader = csv.DictReader(file)
             columns = list(reader.fieldnames or [])
-            rows = list(reader)[:: options.every][: options.count]
+            rows = list(reader)
     except OSError as error:
         sys.exit(f"error: {error}")
     chosen = find_set(set(columns))
+    models = list(dict.fromkeys(map(chosen.model, rows)))
+    kept = set(models[:: options.models])
+    rows = [row for row in rows if chosen.model(row) in kept]
+    rows = rows[:: options.every][: options.count]
     chosen.expect(rows)
     predictions, times = [], Times()
     for index, row in enumerate(rows):

@@ -38,7 +38,8 @@ class Program:
 
     def list_events(self, batch, mode, **options):
         rest = mode, *sorted(options.items())
-        if (batch, *rest) not in self._events:
+        key = (batch, rest)
+        if key not in self._events:
             start = time.perf_counter()
             batches = sorted({batch, *self.batches})
             report, listed = _compiler.list_events(
@@ -57,10 +58,10 @@ class Program:
             seconds = time.perf_counter() - start
             self._ahead += seconds
             for each in listed["batches"]:
-                self._events[each["batch"], *rest] = each["events"]
-                self._shares[each["batch"], *rest] = seconds / len(batches)
-        self._ahead -= self._shares.pop((batch, *rest), 0)
-        return self._events[batch, *rest]
+                self._events[each["batch"], rest] = each["events"]
+                self._shares[each["batch"], rest] = seconds / len(batches)
+        self._ahead -= self._shares.pop(key, 0)
+        return self._events[key]
 
     def take_ahead(self):
         """Seconds since the last call that were spent for other batches, less those that
@@ -228,6 +229,11 @@ class Rows:
     """A set of measurements; each has a subclass, which is told by the columns of its file."""
 
     COLUMNS: frozenset[str]
+
+    @staticmethod
+    def model(row):
+        """Rows of a model have one program."""
+        return row["model"]
 
     @staticmethod
     def expect(rows):

@@ -112,6 +112,10 @@ class MLPRows(Rows):
     DEVICE = "a100-sxm4-40gb@torch-2.6"
 
     @staticmethod
+    def model(row):
+        return tuple(row.values())
+
+    @staticmethod
     def make(row, device):
         return MLPJob(row, device or MLPRows.DEVICE)
 

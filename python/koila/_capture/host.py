@@ -13,10 +13,10 @@ from torch import Tensor
 
 from koila._capture.values import Value
 
-__all__ = ["find_device", "is_on_host", "keep", "lift", "take_down"]
+__all__ = ["find_tile_device", "is_on_host", "keep", "lift", "take_down"]
 
 
-def find_device(value: Value) -> torch.device | None:
+def find_tile_device(value: Value) -> torch.device | None:
     """Where the tiles go of the batch that a value is made of; None where that is there."""
     return None if value.source is None else value.source.device
 
@@ -34,7 +34,7 @@ def lift(value: Value, tensor: Tensor) -> Tensor:
 def take_down(value: Value, tensor: Tensor) -> Tensor:
     """What was computed of a value without a graph; on the host if it is made of a batch
     that stays there."""
-    device = find_device(value)
+    device = find_tile_device(value)
     if device is None or device != tensor.device or tensor.requires_grad:
         return tensor
     return tensor.cpu()

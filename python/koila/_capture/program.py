@@ -17,7 +17,7 @@ from koila._capture.batch_int import BatchInt
 from koila._capture.casts import CastCache
 from koila._capture.frames import raise_at
 from koila._capture.graphs import Graph
-from koila._capture.host import find_device, is_on_host, lift, take_down
+from koila._capture.host import find_tile_device, is_on_host, lift, take_down
 from koila._capture.made_of_sizes import Diagonal, Positions, find_made
 from koila._capture.memory import Aliases, written_by
 from koila._capture.rewind import Rewind
@@ -283,7 +283,7 @@ class Program:
                 # it reads before a write.
                 if value is not None and (value.node is not None or value.tensor is None):
                     value.settle(tensors[value.index])
-                    if not where_it_is and find_device(value) is not None:
+                    if not where_it_is and find_tile_device(value) is not None:
                         append_weakly(made, value)
                     if value.meta.requires_grad:
                         value.graphs = graphs

@@ -16,7 +16,7 @@ from koila._capture.batch_int import BatchInt
 from koila._capture.dispatch_cache import find_call, meta_of, takes_float
 from koila._capture.frames import find_frames, location_of
 from koila._capture.graphs import Graph
-from koila._capture.host import find_device, is_on_host, keep
+from koila._capture.host import find_tile_device, is_on_host, keep
 from koila._capture.memory import Aliases
 from koila._capture.thread_recordings import recording
 from koila._capture.values import (
@@ -114,7 +114,7 @@ def make_leaf(tensor: Tensor, like: Value | None = None) -> Value:
         leaf.is_renamed = like.is_renamed
     leaf.tensor = tensor
     if like is not None and is_on_host(like, like.tensor):
-        keep(leaf, find_device(like))
+        keep(leaf, find_tile_device(like))
     if tensor.is_inference():
         leaf.hash = _hash_if_any(tensor)
     else:
@@ -215,7 +215,7 @@ def _as_number(value: Value) -> Value:
     assert seen is not None
     if is_on_host(value, seen):
         leaf = make_watched_leaf(seen)
-        keep(leaf, find_device(value))
+        keep(leaf, find_tile_device(value))
     else:
         leaf = leaf_of(seen)
     leaf.source = value.source

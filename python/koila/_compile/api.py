@@ -18,7 +18,7 @@ from koila._capture.thread_locks import exclusive
 from koila._compile.choose_form import choose
 from koila._compile.compiled import CompiledModule, make_module
 from koila._compile.specialize_call import Recipe, find_device, specialize
-from koila._device import find_device as name_device
+from koila._device import resolve_device
 from koila._errors import CompileError
 from koila._interrupt import uninterrupted
 from koila._report.report import Report
@@ -239,7 +239,7 @@ def compile(
         threads=threads,
     )
     name = _name(module)
-    there = None if device is None else name_device(device)
+    there = None if device is None else resolve_device(device)
     source = module if isinstance(module, nn.Module) else _load(os.fspath(module))
     given = _make_inputs(source, inputs, named, batch, batch_dim, trains and bool(loss), there)
     recipe = Recipe(name, options, None if tile else budget, batch_dim, check, there)

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from koila._capture.batch_int import BatchInt
-from koila._capture.host import find_device, keep
+from koila._capture.host import find_tile_device, keep
 from koila._capture.memory import Aliases
 from koila._capture.program import Program
 from koila._capture.program_trace import find_positions, find_sample_dims, writes_past_graph
@@ -114,7 +114,7 @@ def weigh(lazy: list[Any], gradients: list[Tensor]) -> Value:
             # It is there beside what the part takes.
             own.drawn, own.source = True, tensor._value.source
             own.dims = tensor._value.dims
-            keep(own, find_device(own))
+            keep(own, find_tile_device(own))
             product = (tensor * wrap(own)).sum()
             total = product if total is None else total + product
     return total._value  # type: ignore[no-any-return]

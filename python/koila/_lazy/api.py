@@ -12,7 +12,7 @@ from torch import Tensor
 from koila._capture.frames import find_frames, location_of
 from koila._capture.recorder import find_values
 from koila._capture.values import Value, rebuild
-from koila._device import find_device, find_kind
+from koila._device import find_kind, resolve_device
 from koila._errors import KoilaError
 from koila._execute.flush import flush, watch_input
 from koila._lazy import (  # noqa: F401  answer calls
@@ -74,7 +74,7 @@ def lazy(
     which koila has no figures, and for a ``device`` that is not there.
     """
     check_budget(budget)
-    there = None if device is None else find_device(device)
+    there = None if device is None else resolve_device(device)
     flush()
     watch_functions()
     call = object()

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from koila._capture.batch_int import BatchInt
 from koila._capture.frames import find_frames, location_of
-from koila._capture.host import find_device, is_on_host, lift
+from koila._capture.host import find_tile_device, is_on_host, lift
 from koila._capture.recorder import (
     RecordedTensor,
     Unrecorded,
@@ -127,7 +127,7 @@ def compute(func: Any, args: Any, kwargs: Any) -> Any:
 def compute_on_host(func: Any, args: Any, kwargs: Any) -> Any:
     """Makes a call now that picks samples, of a batch that may wait on the host."""
     value = current(args[0])
-    if find_device(value) is None:
+    if find_tile_device(value) is None:
         return compute(func, args, kwargs)
     found: list[Value] = []
     find_values((args, kwargs), found)
@@ -137,7 +137,7 @@ def compute_on_host(func: Any, args: Any, kwargs: Any) -> Any:
     args, kwargs = replace(args, tensors), replace(kwargs, tensors)
     with torch.no_grad():
         made = func(*map_tensors(Tensor.cpu, args), **map_tensors(Tensor.cpu, kwargs))
-    return rewrap(made, value.source, device=find_device(value))
+    return rewrap(made, value.source, device=find_tile_device(value))
 
 
 def _refuse_write(name: str) -> KoilaError:

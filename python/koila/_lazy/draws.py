@@ -18,7 +18,7 @@ from torch.nn import functional as F
 
 from koila import memory
 from koila._capture.frames import find_frames, location_of
-from koila._capture.host import find_device, keep
+from koila._capture.host import find_tile_device, keep
 from koila._capture.recorder import (
     RecordedTensor,
     Unrecorded,
@@ -123,7 +123,7 @@ def _new(meta: Meta, dtype: torch.dtype | None = None) -> Tensor:
 def _wrap_drawn(tensor: Tensor, source: Any) -> Any:
     leaf = make_leaf(tensor)
     leaf.source, leaf.drawn = source, True
-    device = find_device(leaf)
+    device = find_tile_device(leaf)
     if device == tensor.device:
         # It waits on the host, as the batch does.
         leaf.tensor = tensor.cpu()

@@ -22,7 +22,7 @@ from koila._lazy.dispatch import aliases, call, compute
 from koila._lazy.lazy_tensor import LazyTensor
 from koila._lazy.modules import watch_modules
 from koila._lazy.saving import watch_saving
-from koila._operators.functions import call_operator, find_function, is_recording
+from koila._operators.functions import call_checked, find_function, is_recording
 
 __all__ = ["watch_functions"]
 
@@ -154,7 +154,7 @@ def _applier(cls: Any) -> Callable[..., Any]:
         def call(*args: Any, **kwargs: Any) -> Any:
             operator = find_function(cls)
             if operator is not None and is_recording():
-                return call_operator(operator, args, kwargs)
+                return call_checked(operator, args, kwargs)
             return _apply(cls, *args, **kwargs)
 
         call.__name__ = cls.__name__

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from koila._capture import inspection
 from koila._capture.frames import find_frames, location_of
-from koila._capture.host import find_device, is_on_host, keep
+from koila._capture.host import find_tile_device, is_on_host, keep
 from koila._capture.recorder import (
     RecordedTensor,
     current,
@@ -114,7 +114,7 @@ class LazyTensor(RecordedTensor):
         info = None if partial is None else self.batch()
         value = current(self)
         tensor = executor.materialize([value], find_frames(), "run()")[0]
-        if find_device(value) == tensor.device:
+        if find_tile_device(value) == tensor.device:
             tensor = tensor.cpu()
         elif value.origin is not None and is_on_host(value, tensor):
             tensor = tensor.clone()  # the batch itself is the caller's

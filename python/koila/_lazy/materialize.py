@@ -14,7 +14,7 @@ from torch import Tensor
 from koila._capture.batch_int import BatchInt
 from koila._capture.differentiation import record_gradient
 from koila._capture.frames import Frames, find_frames, location_of
-from koila._capture.host import find_device, is_on_host, keep, lift
+from koila._capture.host import find_tile_device, is_on_host, keep, lift
 from koila._capture.recorder import (
     RecordedTensor,
     assign,
@@ -292,7 +292,7 @@ def _detach(func: Any, args: Any, kwargs: Any) -> Any:
     leaf.source = value.source
     # Whoever writes to one of both writes to the other.
     if is_on_host(value, value.tensor):
-        keep(leaf, find_device(value))
+        keep(leaf, find_tile_device(value))
     else:
         value.group.external = True
     leaf.group = value.group
@@ -330,7 +330,7 @@ def _move(func: Any, args: Any, kwargs: Any) -> Any:
         return call(func, args, kwargs)
     value = current(args[0])
     has_graph = value.meta.requires_grad and torch.is_grad_enabled()
-    if find_device(value) is None or has_graph or not _goes_to_host(func, args, kwargs):
+    if find_tile_device(value) is None or has_graph or not _goes_to_host(func, args, kwargs):
         return call(func, args, kwargs)
     tensor = gradients.look([value], find_frames())[0].detach().to("cpu", copy=True)
     # The arguments may say more, as a type.

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from koila._capture.frames import find_frames
-from koila._capture.host import find_device, keep
+from koila._capture.host import find_tile_device, keep
 from koila._capture.recorder import RecordedTensor, current, known, make_leaf, wrap
 from koila._capture.values import Value, append_weakly, is_open
 from koila._execute import executor
@@ -53,7 +53,7 @@ def take_rows(func: Any, args: Any, kwargs: Any) -> Any:
 
     def show(row: Tensor) -> Any:
         leaf = make_leaf(row)
-        keep(leaf, find_device(value))
+        keep(leaf, find_tile_device(value))
         leaf.source, leaf.group = value.source, value.group  # writes to one are seen by all
         append_weakly(value.group.members, leaf)
         return wrap(leaf)

@@ -20,7 +20,7 @@ import torch
 
 from koila._errors import KoilaError
 
-__all__ = ["call_operator", "find_function", "is_recording", "make_operator", "recording"]
+__all__ = ["call_checked", "find_function", "is_recording", "make_operator", "recording"]
 
 _NAMESPACE = "koila_functions"
 _library: torch.library.Library | None = None
@@ -98,7 +98,7 @@ def is_recording() -> bool:
     return getattr(_local, "records", False) and torch._C._get_tracing_state() is not None
 
 
-def call_operator(operator: torch._ops.OpOverload, arguments: Any, named: Any) -> Any:
+def call_checked(operator: torch._ops.OpOverload, arguments: Any, named: Any) -> Any:
     """As ``apply`` is called. KoilaError for a number that was not said to be one."""
     for value, parameter in zip(arguments, operator._schema.arguments, strict=False):
         if "Tensor" in str(parameter.type) and not isinstance(value, torch.Tensor | None):
@@ -112,7 +112,7 @@ def call_operator(operator: torch._ops.OpOverload, arguments: Any, named: Any) -
 def _watch(function: type[torch.autograd.Function], operator: torch._ops.OpOverload) -> None:
     def apply(cls: Any, *arguments: Any, **named: Any) -> Any:
         if cls is function and is_recording():
-            return call_operator(operator, arguments, named)
+            return call_checked(operator, arguments, named)
         return _get_apply()(cls, *arguments, **named)
 
     apply.is_watched = True  # type: ignore[attr-defined]
