@@ -90,8 +90,10 @@ def _declare_convolution():
 def trace(module, inputs):
     """The module in TorchScript; it and its inputs are on the meta device."""
     _declare_convolution()
+    # PyTorch's own unit keeps each program that it has had.
+    unit = torch._C.CompilationUnit()
     with _Traced():
-        script = torch.jit.trace(module, inputs, check_trace=False)
+        script = torch.jit.trace(module, inputs, check_trace=False, _compilation_unit=unit)
     called = [part for part in script.modules() if part._c._has_method("forward")]
     for part in called:
         for node in part.graph.nodes():
