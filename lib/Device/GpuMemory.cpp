@@ -10,10 +10,19 @@
 
 #ifndef KOILA_HAS_CUDA_HEADERS
 
-llvm::Expected<koila::FreeMemory>
-koila::getFreeGpuMemory(const GpuLibraries &) {
+static llvm::Error makeError() {
   return llvm::createStringError(
       "this koila was built without the headers of the CUDA toolkit");
+}
+
+llvm::Expected<koila::FreeMemory>
+koila::getFreeGpuMemory(const GpuLibraries &) {
+  return makeError();
+}
+
+llvm::Expected<koila::GpuCard> koila::getGpuCard(int64_t,
+                                                 const GpuLibraries &) {
+  return makeError();
 }
 
 #else
@@ -158,47 +167,107 @@ static std::string format(const CUuuid &uuid) {
   return text;
 }
 
-/// Of the first GPU of this process.
-static llvm::Expected<std::string> findFirst(const std::string &name) {
-  auto driver = Library::load(name);
-  if (!driver)
-    return driver.takeError();
-  decltype(&cuInit) begin;
-  decltype(&cuGetErrorString) describe;
-  decltype(&cuDeviceGet) getDevice;
-  decltype(&cuDeviceGetUuid_v2) getUuid;
-  Error missing = driver->find("cuInit", begin);
-  auto find = [&](const char *symbol, auto &function) {
-    missing =
-        llvm::joinErrors(std::move(missing), driver->find(symbol, function));
-  };
-  find("cuGetErrorString", describe);
-  find("cuDeviceGet", getDevice);
-  find("cuDeviceGetUuid_v2", getUuid);
-  if (missing)
-    return missing;
-  auto check = [&](CUresult result, StringRef call) -> Error {
+namespace {
+/// What is asked of the driver of one GPU.
+class Driver {
+public:
+  static llvm::Expected<Driver> open(const std::string &name, int64_t number);
+  /// Nothing but its number tells it from others of its kind.
+  llvm::Expected<std::string> getUuid() const;
+  llvm::Expected<GpuCard> describe() const;
+
+private:
+  Error check(CUresult result, StringRef call) const {
     if (result == CUDA_SUCCESS)
       return Error::success();
     const char *text = nullptr;
-    describe(result, &text);
+    describeError(result, &text);
     return llvm::createStringError(call + ": " +
                                    (text ? text : "unknown error"));
+  }
+
+  decltype(&cuGetErrorString) describeError = nullptr;
+  decltype(&cuDeviceGetUuid_v2) readUuid = nullptr;
+  decltype(&cuDeviceGetName) readName = nullptr;
+  decltype(&cuDeviceGetAttribute) readAttribute = nullptr;
+  CUdevice device = 0;
+};
+} // namespace
+
+llvm::Expected<Driver> Driver::open(const std::string &name, int64_t number) {
+  auto library = Library::load(name);
+  if (!library)
+    return library.takeError();
+  Driver driver;
+  decltype(&cuInit) begin;
+  decltype(&cuDeviceGet) getDevice;
+  Error missing = library->find("cuInit", begin);
+  auto find = [&](const char *symbol, auto &function) {
+    missing =
+        llvm::joinErrors(std::move(missing), library->find(symbol, function));
   };
-  CUdevice device;
+  find("cuGetErrorString", driver.describeError);
+  find("cuDeviceGet", getDevice);
+  find("cuDeviceGetUuid_v2", driver.readUuid);
+  find("cuDeviceGetName", driver.readName);
+  find("cuDeviceGetAttribute", driver.readAttribute);
+  if (missing)
+    return missing;
+  if (Error error = driver.check(begin(/*Flags=*/0), "cuInit"))
+    return error;
+  if (Error error =
+          driver.check(getDevice(&driver.device, number), "cuDeviceGet"))
+    return error;
+  return driver;
+}
+
+llvm::Expected<std::string> Driver::getUuid() const {
   CUuuid uuid;
-  if (Error error = check(begin(/*Flags=*/0), "cuInit"))
-    return error;
-  if (Error error = check(getDevice(&device, /*ordinal=*/0), "cuDeviceGet"))
-    return error;
-  if (Error error = check(getUuid(&uuid, device), "cuDeviceGetUuid"))
+  if (Error error = check(readUuid(&uuid, device), "cuDeviceGetUuid"))
     return error;
   return format(uuid);
 }
 
+llvm::Expected<GpuCard> Driver::describe() const {
+  char name[256] = "";
+  if (Error error =
+          check(readName(name, sizeof(name), device), "cuDeviceGetName"))
+    return error;
+  auto read = [&](CUdevice_attribute attribute, int64_t &value) -> Error {
+    int number = 0;
+    Error error = check(readAttribute(&number, attribute, device),
+                        "cuDeviceGetAttribute");
+    value = number;
+    return error;
+  };
+  GpuCard card;
+  card.name = name;
+  if (Error error =
+          read(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, card.major))
+    return error;
+  if (Error error =
+          read(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, card.minor))
+    return error;
+  if (Error error =
+          read(CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, card.multiprocessors))
+    return error;
+  return card;
+}
+
+llvm::Expected<GpuCard> koila::getGpuCard(int64_t number,
+                                          const GpuLibraries &libraries) {
+  auto driver = Driver::open(libraries.driver, number);
+  if (!driver)
+    return driver.takeError();
+  return driver->describe();
+}
+
 llvm::Expected<FreeMemory>
 koila::getFreeGpuMemory(const GpuLibraries &libraries) {
-  auto uuid = findFirst(libraries.driver);
+  auto driver = Driver::open(libraries.driver, /*number=*/0);
+  if (!driver)
+    return driver.takeError();
+  auto uuid = driver->getUuid();
   if (!uuid)
     return uuid.takeError();
   Management management;

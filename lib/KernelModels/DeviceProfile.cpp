@@ -2,6 +2,8 @@
 
 #include "koila/KernelModels/DeviceProfile.h"
 #include "koila/Interfaces/Rules.h"
+#include "llvm/ADT/STLExtras.h"
+#include "llvm/ADT/StringExtras.h"
 #include "llvm/ADT/StringSwitch.h"
 #include "llvm/Support/JSON.h"
 #include <vector>
@@ -71,6 +73,29 @@ llvm::ArrayRef<DeviceProfile> DeviceProfile::getShipped() {
     return profiles;
   }();
   return shipped;
+}
+
+/// `NVIDIA GeForce RTX 3060` is rtx-3060 (docs/reference/DeviceProfiles.md).
+static std::string normalize(llvm::StringRef name) {
+  llvm::SmallVector<llvm::StringRef> words;
+  std::string lower = name.lower();
+  llvm::SplitString(lower, words);
+  llvm::erase_if(words, [](llvm::StringRef word) {
+    return word == "nvidia" || word == "geforce";
+  });
+  return llvm::join(words, "-");
+}
+
+llvm::StringRef DeviceProfile::find(llvm::StringRef name, int64_t major,
+                                    int64_t minor, int64_t multiprocessors) {
+  std::string device = normalize(name);
+  for (const DeviceProfile &profile : getShipped()) {
+    const DeviceProperties &said = profile.getProperties();
+    if (profile.getDevice() == device && said.major == major &&
+        said.minor == minor && said.multiprocessors == multiprocessors)
+      return profile.getDevice();
+  }
+  return "cuda";
 }
 
 llvm::Expected<DeviceProfile> DeviceProfile::parse(llvm::StringRef json) {

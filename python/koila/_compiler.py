@@ -48,8 +48,8 @@ __all__ = [
     "compile_script",
     "count_rule_changes",
     "describe_values",
+    "find_card",
     "is_count",
-    "list_cards",
     "list_events",
     "load_archive",
     "load_extension",
@@ -545,12 +545,12 @@ def has_accumulation_hooks(tensor: torch.Tensor) -> bool:
     return _C.has_accumulation_hooks(tensor)
 
 
-def list_cards() -> dict[str, tuple[int, int, int]]:
-    """Of each card that koila has a profile of, by the name of its target, its compute
-    capability and how many multiprocessors it has."""
+def find_card(name: str, major: int, minor: int, multiprocessors: int) -> str:
+    """The target of what the driver calls ``name``: a card that koila has a profile of, if
+    its compute capability and multiprocessors are those of the profile, else ``"cuda"``."""
     from koila import _C
 
-    return _C.list_cards()
+    return _C.find_card(name, major, minor, multiprocessors)
 
 
 def check_output(path: str) -> None:

@@ -83,12 +83,6 @@ class Kind:
         return torch.device(device.type, self.module.current_device())
 
 
-def _normalize(name: str) -> str:
-    """What the driver calls a card, as profiles name it (docs/reference/DeviceProfiles.md)."""
-    words = name.lower().split()
-    return "-".join(word for word in words if word not in ("nvidia", "geforce"))
-
-
 def _find_card(device: torch.device) -> str:
     """The card by its name, if its properties are those of the profile: there are several
     cards of some names."""
@@ -97,12 +91,10 @@ def _find_card(device: torch.device) -> str:
             "koila has no models of the kernels of ROCm, on which this PyTorch runs: it knows "
             "CPUs and CUDA"
         )
-    from koila._compiler import list_cards
+    from koila._compiler import find_card
 
     found = torch.cuda.get_device_properties(device)
-    properties = (found.major, found.minor, found.multi_processor_count)
-    name = _normalize(found.name)
-    return name if list_cards().get(name) == properties else "cuda"
+    return find_card(found.name, found.major, found.minor, found.multi_processor_count)
 
 
 _kinds: dict[str, Kind] = {}

@@ -194,16 +194,14 @@ PYBIND11_MODULE(_C, m) {
       throw std::runtime_error(llvm::toString(free.takeError()));
     return std::make_pair(free->bytes, free->source);
   });
-  m.def("list_cards", []() {
-    std::map<std::string, std::tuple<int64_t, int64_t, int64_t>> cards;
-    for (const DeviceProfile &profile : DeviceProfile::getShipped()) {
-      const DeviceProperties &said = profile.getProperties();
-      cards[profile.getDevice().str()] = {said.major.value_or(0),
-                                          said.minor.value_or(0),
-                                          said.multiprocessors.value_or(0)};
-    }
-    return cards;
-  });
+  m.def(
+      "find_card",
+      [](const std::string &name, int64_t major, int64_t minor,
+         int64_t multiprocessors) {
+        return DeviceProfile::find(name, major, minor, multiprocessors).str();
+      },
+      py::arg("name"), py::arg("major"), py::arg("minor"),
+      py::arg("multiprocessors"));
   m.def(
       "has_accumulation_hooks",
       [](const at::Tensor &tensor) {

@@ -1,6 +1,7 @@
 //===- GpuMemoryTest.cpp - What a GPU has left ----------------------------===//
 
 #include "koila/Device/GpuMemory.h"
+#include "koila/KernelModels/DeviceProfile.h"
 #include "gtest/gtest.h"
 #include <cstdlib>
 
@@ -52,6 +53,26 @@ TEST_F(GpuMemoryTest, SaysWhyThereIsNone) {
   EXPECT_EQ(getError(read("mismatch")),
             "nvmlInit: Driver/library version mismatch");
 }
+
+#ifdef KOILA_STUB_GPU_PATH
+TEST_F(GpuMemoryTest, SaysWhichCardItIs) {
+  GpuLibraries stub{KOILA_STUB_GPU_PATH, KOILA_STUB_GPU_PATH};
+  auto name = [&](int64_t number) -> std::string {
+    auto card = getGpuCard(number, stub);
+    if (!card)
+      return llvm::toString(card.takeError());
+    return DeviceProfile::find(card->name, card->major, card->minor,
+                               card->multiprocessors)
+        .str();
+  };
+  EXPECT_EQ(name(0), "h200");
+  // Of one name there are several cards.
+  EXPECT_EQ(name(1), "cuda");
+  EXPECT_EQ(name(2), "cuda");
+  setenv("KOILA_STUB_GPU", "none", /*overwrite=*/1);
+  EXPECT_EQ(name(0), "cuDeviceGet: no CUDA-capable device is detected");
+}
+#endif
 
 TEST_F(GpuMemoryTest, NeedsADriver) {
   std::string error =

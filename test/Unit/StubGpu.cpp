@@ -37,6 +37,21 @@ CUresult cuDeviceGetUuid_v2(CUuuid *uuid, CUdevice) {
   return CUDA_SUCCESS;
 }
 
+CUresult cuDeviceGetName(char *name, int length, CUdevice device) {
+  // Two of one name, of which the second is another card.
+  std::strncpy(name, device < 2 ? "NVIDIA H200" : "Stub 16 GB", length);
+  return CUDA_SUCCESS;
+}
+
+CUresult cuDeviceGetAttribute(int *value, CUdevice_attribute attribute,
+                              CUdevice device) {
+  *value = attribute == CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR   ? 9
+           : attribute == CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR ? 0
+           : device == 0                                               ? 132
+                                                                       : 66;
+  return CUDA_SUCCESS;
+}
+
 nvmlReturn_t nvmlInit_v2() {
   return is("mismatch") ? NVML_ERROR_LIB_RM_VERSION_MISMATCH : NVML_SUCCESS;
 }

@@ -5,8 +5,10 @@
 #include "koila/Analysis/DimAnalysis.h"
 #include "koila/Analysis/PeakMemory.h"
 #include "koila/Device/CpuIsa.h"
+#include "koila/Device/GpuMemory.h"
 #include "koila/Dialect/Koila/IR/DType.h"
 #include "koila/Dialect/Koila/IR/Koila.h"
+#include "koila/KernelModels/DeviceProfile.h"
 #include "koila/Target/TorchScript/ImportArchive.h"
 #include "koila/Target/TorchScript/TrainStep.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
@@ -36,6 +38,21 @@ static OwningOpRef<ModuleOp> import(const std::string &path,
   if (!module)
     error = getFirstError(messages);
   return module;
+}
+
+/// The kernel models of `cuda` or `cuda:1` here: those of the card, if koila
+/// has a profile of it.
+static std::string findTarget(StringRef device) {
+  int64_t number = 0;
+  if (device.consume_front("cuda:"))
+    device.getAsInteger(10, number);
+  auto card = getGpuCard(number);
+  if (card)
+    return DeviceProfile::find(card->name, card->major, card->minor,
+                               card->multiprocessors)
+        .str();
+  llvm::consumeError(card.takeError());
+  return "cuda";
 }
 
 Prediction koila::run::predictPeak(const std::string &path,
@@ -72,7 +89,7 @@ Prediction koila::run::predictPeak(const std::string &path,
     return fail("the shapes cannot be inferred");
   PeakMemoryOptions analysis;
   if (isOnCUDA)
-    analysis.device = "cuda";
+    analysis.device = findTarget(options.device);
   if (options.gradMode)
     analysis.mode = PeakMemoryMode::ForwardWithGrad;
   if (options.trains)

@@ -16,6 +16,18 @@ struct GpuLibraries {
   std::string management = "libnvidia-ml.so.1";
 };
 
+/// What the driver says of a GPU: its name, for example `NVIDIA H200`, its
+/// compute capability and how many multiprocessors it has.
+struct GpuCard {
+  std::string name;
+  int64_t major = 0, minor = 0, multiprocessors = 0;
+};
+
+/// The GPU of that number among those that this process sees
+/// (CUDA_VISIBLE_DEVICES). No context is made. Fails as getFreeGpuMemory().
+llvm::Expected<GpuCard>
+getGpuCard(int64_t number, const GpuLibraries &libraries = GpuLibraries());
+
 /// The bytes that are free on the first GPU that this process sees
 /// (CUDA_VISIBLE_DEVICES), now. `source` names it and what other processes have
 /// there. Nothing is allocated, and no context is made. The libraries are

@@ -56,6 +56,11 @@ public:
   static llvm::Expected<DeviceProfile> parse(llvm::StringRef json);
   /// Those that koila comes with, by their names.
   static llvm::ArrayRef<DeviceProfile> getShipped();
+  /// The name that `device=` takes for what the driver calls `name`: a card
+  /// that koila comes with if the properties are those of its profile, since
+  /// some names stand for several cards; else `cuda`.
+  static llvm::StringRef find(llvm::StringRef name, int64_t major,
+                              int64_t minor, int64_t multiprocessors);
 
   llvm::StringRef getDevice() const { return device; }
   const DeviceProperties &getProperties() const { return properties; }
