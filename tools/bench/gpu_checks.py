@@ -4,7 +4,7 @@ Usage: gpu_checks.py prepare FOLDER [--build FOLDER] [--batch 64] [--device CARD
            [--models NAME...]
        gpu_checks.py run FOLDER --json FILE [--executors plain default]
            [--capped NAME...]
-       gpu_checks.py page FILE... --write PAGE
+       gpu_checks.py page FILE... --write PAGE [--draws FILE]
 
 *prepare* runs where koila is built, and needs no GPU: each model is traced and
 compiled for half of the bytes that one call allocates, for inference and for a
@@ -36,6 +36,7 @@ import subprocess
 import sys
 import time
 
+import gpu_draws
 import torch
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -402,6 +403,8 @@ def write_page(options):
             if rows:
                 lines += ["", f"## TorchScript's executor: {executor}", "", *describe(rows)]
                 lines += ["", HEAD, *map(line, rows)]
+    if options.draws:
+        lines += gpu_draws.describe(options.draws)
     options.write.write_text("\n".join(lines) + "\n")
 
 
@@ -426,6 +429,7 @@ def main():
     part = parts.add_parser("page")
     part.add_argument("files", type=pathlib.Path, nargs="+")
     part.add_argument("--write", type=pathlib.Path, required=True)
+    part.add_argument("--draws", type=pathlib.Path, help="what gpu_draws.py has noted")
     part.set_defaults(call=write_page)
     options = parser.parse_args()
     options.call(options)

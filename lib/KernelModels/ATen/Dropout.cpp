@@ -81,6 +81,22 @@ static void describeBackward(BackwardRule &rule, const Dropout &dropout) {
   steps.finish();
 }
 
+/// The mask, a product with it, and a product in place.
+static void describeNative(WorkspaceRule &rule) {
+  auto op = cast<NativeDropoutOp>(rule.getOp());
+  auto input = rule.tensor(op.getInput());
+  auto mask = rule.tensor(op.getMask());
+  if (!input || !mask)
+    return rule.setInexact("a shape of the operator is unknown");
+  if (input->numElements() == 0 || !op.getTrain().value_or(true))
+    return;
+  OpReplay steps(rule);
+  MadeTensor drawn = steps.allocate(*mask);
+  MadeTensor product = steps.compute({*input, drawn});
+  steps.write(product, OpReplay::Number::Float);
+  steps.finish(drawn.numBytes() + product.numBytes());
+}
+
 void kernels::describeDropoutForward(WorkspaceRule &rule) {
   if (auto dropout = getDropout(rule.getOp()))
     describeForward(rule, *dropout);
@@ -102,4 +118,5 @@ void kernels::addDropoutModels(KernelLibrary &library) {
   library
       .add<AlphaDropoutOp, DropoutOp, FeatureAlphaDropoutOp, FeatureDropoutOp>(
           {describeDropoutForward, saveDropout, describeDropoutBackward});
+  library.add<NativeDropoutOp>({.forward = describeNative});
 }

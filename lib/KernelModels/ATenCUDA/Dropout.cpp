@@ -59,8 +59,23 @@ static void describeFusedBackward(BackwardRule &rule) {
   steps.finish();
 }
 
+static void describeNative(WorkspaceRule &rule) {
+  auto op = cast<NativeDropoutOp>(rule.getOp());
+  auto input = rule.tensor(op.getInput());
+  auto mask = rule.tensor(op.getMask());
+  if (!input || !mask)
+    return rule.setInexact("a shape of dropout is unknown");
+  if (input->numElements() == 0 || !op.getTrain().value_or(true))
+    return;
+  AllocationTrace trace;
+  trace.allocate(mask->numBytes());
+  trace.allocate(input->numBytes());
+  rule.setTrace(std::move(trace));
+}
+
 void cuda::addDropoutModels(KernelLibrary &library) {
   library
       .add<AlphaDropoutOp, DropoutOp, FeatureAlphaDropoutOp, FeatureDropoutOp>(
           {describeFused, saveFused, describeFusedBackward});
+  library.add<NativeDropoutOp>({.forward = describeNative});
 }

@@ -192,6 +192,13 @@ def dropout(name, inplace=False):
     return generate
 
 
+def native_dropout(g):
+    train = g.pick(None, True, False)
+    g.random = train is not False
+    x = g.strided(g.dims(g.rng.randint(0, 5)), g.dtype(FLOATS))
+    return g.call(f"r, s = torch.ops.aten.native_dropout({x}, {g.pick(0.0, 0.5, 1.0)}, {train})")
+
+
 def renorm(name):
     def generate(g):
         rank = g.rank(2, 4)
@@ -300,6 +307,7 @@ GENERATORS = {
     "aten::cdist": cdist("cdist"),
     "aten::_cdist_forward": cdist("_cdist_forward"),
     "aten::pdist": pdist,
+    "aten::native_dropout": native_dropout,
 }
 for name in ("dropout", "feature_dropout", "alpha_dropout", "feature_alpha_dropout"):
     GENERATORS[f"aten::{name}"] = dropout(name)

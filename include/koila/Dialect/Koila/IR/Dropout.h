@@ -29,7 +29,13 @@ struct Dropout {
   /// The operators that dropout calls on CPU, with `storage` for the noise.
   mlir::Value build(mlir::OpBuilder &builder, mlir::Operation *op,
                     mlir::Value storage) const;
+  /// What the one kernel that a dropout is on a GPU makes of the input, with
+  /// the mask that this kernel draws when it is given `source`.
+  mlir::Value buildFused(mlir::OpBuilder &builder, mlir::Operation *op,
+                         mlir::Value source) const;
 };
+
+llvm::LogicalResult inferNativeDropout(ShapeRule &rule);
 
 } // namespace koila::rules
 

@@ -298,6 +298,26 @@ def Koila_AlphaDropoutOp
 def Koila_FeatureAlphaDropoutOp
     : Koila_DropoutFamilyOp<"feature_alpha_dropout", "true", "true">;
 
+def Koila_NativeDropoutOp : Koila_RuledOp<"native_dropout",
+    "aten::native_dropout(Tensor input, float p, bool? train) -> (Tensor, Tensor)",
+    "", [], "true", Koila_Draws> {
+  let description = [{
+    `input` times a mask of bools, scaled, and the mask, which is drawn: the
+    kernel that `dropout` is on a GPU. Both lie as `input` does, and are new
+    storage. The batch stays where it is; tiles would draw another mask.
+  }];
+  let arguments = (ins AnyTensor:$input, F64Attr:$p,
+                       OptionalAttr<BoolAttr>:$train);
+  let results = (outs AnyTensor:$result, AnyTensor:$mask);
+  let shapeRule = "return ::koila::rules::inferNativeDropout(rule);";
+  let batchRule = [{
+    rule.setResult(0, rule.fact(getInput()));
+    rule.setResult(1, rule.fact(getInput()));
+  }];
+  let differentiationRule =
+      "rule.setUnknown(\"what autograd keeps of this dropout is not known\");";
+}
+
 def Koila_RenormOp : Koila_RuledOp<"renorm",
   "aten::renorm(Tensor self, Scalar p, int dim, Scalar maxnorm) -> Tensor",
   "aten::renorm_(Tensor(a!) self, Scalar p, int dim, Scalar maxnorm) -> Tensor(a!)"> {

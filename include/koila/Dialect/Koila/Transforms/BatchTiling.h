@@ -20,6 +20,12 @@ enum class RandomMode {
   PerTile
 };
 
+/// On a function whose dropouts draw their masks for the whole batch: "cuda"
+/// where these are those of the one kernel that a dropout is on a GPU, "cpu"
+/// where they are those of the operators that it is on the CPU. Of the other
+/// the untiled program draws other ones.
+inline constexpr llvm::StringLiteral kDrawsOnAttr = "koila.draws_on";
+
 /// What becomes of normalisations by statistics of the batch.
 enum class StatisticsMode {
   /// They run whole, and are an error where nothing else is left to tile, or a

@@ -1,15 +1,18 @@
 //===- DropoutShapes.cpp - Rules of dropout in training -------------------===//
 //
-// Source: aten/src/ATen/native/Dropout.cpp, _dropout_impl: noise of zeros and
-// ones, scaled, and a product with it. The fused kernel is not for the CPU.
+// Sources: aten/src/ATen/native/Dropout.cpp, _dropout_impl: noise of zeros and
+// ones, scaled, and a product with it; of the fused kernel, which is not for
+// the CPU, aten/src/ATen/native/cuda/Dropout.cu.
 //
 //===----------------------------------------------------------------------===//
 
 #include "../Rules/ElementwiseRules.h"
 #include "../Rules/FactoryRules.h"
 #include "../Rules/NewTensors.h"
+#include "../Rules/ReductionRules.h"
 #include "koila/Dialect/Koila/IR/BinaryOps.h"
 #include "koila/Dialect/Koila/IR/Dropout.h"
+#include "koila/Dialect/Koila/IR/NormOps.h"
 #include <cmath>
 
 using namespace mlir;
@@ -22,6 +25,23 @@ LogicalResult Dropout::inferShapes(ShapeRule &rule) const {
   if (feature && info.hasRank() && info.getRank() < 2)
     return rule.emitError() << "drops channels, and there is no dim of them";
   return inferElementwise(rule, {input}, Elementwise());
+}
+
+LogicalResult rules::inferNativeDropout(ShapeRule &rule) {
+  auto op = cast<NativeDropoutOp>(rule.getOp());
+  TensorInfo mask = rule.tensor(op.getInput());
+  bool trains = op.getTrain().value_or(true);
+  if (trains && isa_and_nonnull<IntegerType>(mask.elementType))
+    return rule.emitError() << "drops no integers";
+  // Outside of training nothing asks for the probability.
+  double p = trains ? op.getP().convertToDouble() : 0;
+  if (failed(inferDropout(rule, p)) ||
+      failed(inferElementwise(rule, {op.getInput()}, Elementwise())))
+    return failure();
+  mask = *rule.getResults().front().tensor;
+  mask.elementType = IntegerType::get(rule.getContext(), 1);
+  rule.setResult(1, mask);
+  return success();
 }
 
 void Dropout::inferBatch(BatchRule &rule) const {
@@ -120,4 +140,30 @@ Value Dropout::build(OpBuilder &builder, Operation *op, Value storage) const {
   return maker.make<AddTensorOp>({product, shift}, type,
                                  {{"alpha", builder.getI64IntegerAttr(1)}},
                                  /*tied=*/true);
+}
+
+/// The reciprocal of the share that is kept as the fused kernel has it. It gets
+/// the share in the type in which it computes, and rounds twice.
+static double getFusedScale(double p, Type type) {
+  double kept = 1 - p;
+  return type.isF64() ? 1 / kept
+                      : static_cast<float>(1. / static_cast<float>(kept));
+}
+
+Value Dropout::buildFused(OpBuilder &builder, Operation *op,
+                          Value source) const {
+  Maker maker{builder, op->getLoc()};
+  auto drawn = cast<RankedTensorType>(source.getType());
+  auto draw = NativeDropoutOp::create(
+      builder, op->getLoc(), {drawn, drawn.clone(builder.getI1Type())}, source,
+      {builder.getNamedAttr("p", builder.getF64FloatAttr(p)),
+       builder.getNamedAttr("train", builder.getBoolAttr(true))});
+  Type type = op->getResult(0).getType();
+  // The kernel rounds once to the type of the input, behind both products. The
+  // first is exact: it is one with zero or one.
+  Value kept = maker.make<MulTensorOp>({op->getOperand(0), draw.getMask()},
+                                       type, {}, /*tied=*/false);
+  return maker.scale<MulScalarOp>(kept,
+                                  getFusedScale(p, drawn.getElementType()),
+                                  /*tied=*/true);
 }

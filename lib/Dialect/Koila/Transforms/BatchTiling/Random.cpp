@@ -1,17 +1,24 @@
 //===- Random.cpp - Random numbers in tiled programs ----------------------===//
 //
-// On the CPU one generator serves all draws, one after the other. A tiled
-// program draws the same numbers if every random operator draws for the whole
-// batch, in the order of the program. What it draws depends on the shape alone
-// for most of them: these get new storage of that shape, so that they need not
-// wait for the tensor, and run before the loops, which read slices of the
-// draws. Others run whole where they stand. As effects, all keep their order.
+// Each device has one generator, which serves all draws, one after the other. A
+// tiled program draws the same numbers if every random operator draws for the
+// whole batch, in the order of the program. What it draws depends on the shape
+// alone for most of them: these get new storage of that shape, so that they
+// need not wait for the tensor, and run before the loops, which read slices of
+// the draws. Others run whole where they stand. As effects, all keep their
+// order. On a GPU a kernel draws the same if it is the same, and is given as
+// many elements in the same order of memory.
 //
 //===----------------------------------------------------------------------===//
 
+#include "FusedDropouts.h"
 #include "PhasePlan.h"
+#include "koila/Analysis/HostResults.h"
+#include "koila/Dialect/Koila/IR/CopyOps.h"
 #include "koila/Dialect/Koila/IR/DType.h"
+#include "koila/Dialect/Koila/IR/Dropout.h"
 #include "koila/Dialect/Koila/IR/FactoryOps.h"
+#include "koila/Dialect/Koila/IR/NormOps.h"
 #include "koila/Dialect/Koila/IR/ViewOps.h"
 #include "koila/Interfaces/RandomOp.h"
 #include "mlir/IR/Remarks.h"
@@ -20,10 +27,23 @@
 using namespace mlir;
 using namespace koila;
 
+namespace {
+/// A device of which a tensor can be made: a literal or a value; neither: the
+/// CPU.
+struct Place {
+  Attribute literal;
+  Value value;
+
+  static Place of(Operation *op) {
+    return {op->getAttr("device"), OperatorArguments(op).getDynamic("device")};
+  }
+};
+} // namespace
+
 /// A new tensor as `drawn` says, with the extents of `self`; null if its
 /// strides cannot be had.
 static Value makeStorage(OpBuilder &builder, Location loc, Value self,
-                         const TensorInfo &drawn) {
+                         const TensorInfo &drawn, const Place &place) {
   if (!llvm::all_of(*drawn.dims, [](DimExpr dim) { return !!dim; }))
     return {};
   auto order = drawn.getDenseOrder();
@@ -43,6 +63,10 @@ static Value makeStorage(OpBuilder &builder, Location loc, Value self,
   OperationState state(loc, isRows ? EmptyOp::getOperationName()
                                    : EmptyPermutedOp::getOperationName());
   state.addOperands(extents);
+  if (place.value)
+    state.addOperands(place.value);
+  if (place.literal)
+    state.addAttribute("device", place.literal);
   state.addTypes(getTensorType(drawn, builder.getContext()));
   state.addAttribute("size", builder.getDenseI64ArrayAttr(size));
   state.addAttribute("dtype", builder.getI64IntegerAttr(*code));
@@ -64,25 +88,149 @@ namespace {
 /// Lets draws draw into storage of their own.
 class Separation {
 public:
-  explicit Separation(FunctionOpInterface function) : dims(function) {}
+  Separation(FunctionOpInterface function, bool isOnGpu)
+      : function(function), isOnGpu(isOnGpu), dims(function),
+        dropouts(function, dims) {}
 
+  /// Refuses, with an error, what would not draw what the untiled program does.
+  LogicalResult check();
   void separate(RandomOpInterface draw);
+  /// Whether there are masks of dropouts or storage that are right on one type
+  /// of device alone.
+  bool isOfDevice() const { return separated; }
   /// Removes what has been replaced, and tensors that were nothing but storage.
   void finish();
 
 private:
-  const ValueInfo &lookup(Value value) const {
+  Value getOriginal(Value value) const {
     auto found = originals.find(value);
-    return dims.lookup(found == originals.end() ? value : found->second);
+    return found == originals.end() ? value : found->second;
   }
+  const ValueInfo &lookup(Value value) const {
+    return dims.lookup(getOriginal(value));
+  }
+  LogicalResult checkFused(Operation *op);
+  Place findPlace(Operation *op);
+  Value drawFused(OpBuilder &builder, DropoutOp op);
 
+  FunctionOpInterface function;
+  bool isOnGpu, separated = false;
   DimAnalysis dims;
+  FusedDropouts dropouts;
+  /// Where the arguments are.
+  std::optional<Place> place;
   /// What new results stand for. The old ones stay until the end, since the
   /// facts are theirs.
   llvm::DenseMap<Value, Value> originals;
   llvm::SetVector<Operation *> replaced, makers;
 };
 } // namespace
+
+/// The device that `op` names; empty if it names none.
+static StringRef getNamedDevice(Operation *op) {
+  auto device = op->getAttrOfType<DictionaryAttr>("device");
+  auto name = device ? device.getAs<StringAttr>("device") : StringAttr();
+  return name ? name.getValue() : StringRef();
+}
+
+LogicalResult Separation::check() {
+  WalkResult result = function->walk([&](Operation *op) -> WalkResult {
+    StringRef name = getNamedDevice(op);
+    if (op->getNumRegions() == 0 && mayDraw(op) && !name.empty() &&
+        !name.starts_with("cpu") && !name.starts_with("cuda"))
+      return op->emitError() << "random=full-batch-masks is exact on the CPU "
+                                "and with CUDA, and '"
+                             << op->getName() << "' draws on \"" << name << "\""
+                             << describePlace(op);
+    return isFusedDropout(op) ? checkFused(op) : success();
+  });
+  return failure(result.wasInterrupted());
+}
+
+LogicalResult Separation::checkFused(Operation *op) {
+  // On which device an input is where several are named nothing tells. What is
+  // drawn for a GPU is exact on the CPU, too, but for half types, which are
+  // rounded there before the product.
+  bool isHalf = getElementTypeOrSelf(op->getOperand(0).getType())
+                    .getIntOrFloatBitWidth() == 16;
+  StringRef other;
+  function->walk([&](Operation *named) {
+    StringRef name = getNamedDevice(named);
+    if (!name.empty() && name.starts_with("cpu") == isOnGpu)
+      other = name;
+  });
+  if (!other.empty() && !(isOnGpu && !isHalf) &&
+      !function->hasAttr(kHostResultsAttr))
+    return op->emitError()
+           << "random=full-batch-masks: '" << getCallee(*op)
+           << "' draws other masks on a GPU than on the CPU, and the program "
+              "names \""
+           << other << "\", where device=" << (isOnGpu ? "cpu" : "cuda")
+           << " would be right" << describePlace(op);
+  if (!isOnGpu ||
+      dropouts.findSource(op->getOperand(0)) != FusedDropouts::Source::Unknown)
+    return success();
+  return op->emitError()
+         << "random=full-batch-masks: on a GPU the mask of '" << getCallee(*op)
+         << "' depends on how its input lies in memory, which is not known "
+            "here: it may be a part of a tensor"
+         << describePlace(op)
+         << "; copy it before (clone()), or random=per-tile draws anew in each "
+            "tile";
+}
+
+Place Separation::findPlace(Operation *op) {
+  // On the CPU a tensor is made where none is named.
+  if (op->hasAttr("device") && (isOnGpu || !getNamedDevice(op).empty()))
+    return Place::of(op);
+  if (!isOnGpu)
+    return {};
+  if (place)
+    return *place;
+  place.emplace();
+  // Arguments may be moved to the device in parts.
+  if (function->hasAttr(kHostResultsAttr)) {
+    function->walk([&](ToCopyOp upload) {
+      if (upload.getDevice() && isa<BlockArgument>(upload.getSelf()) &&
+          !place->literal)
+        *place = Place::of(upload);
+    });
+    return *place;
+  }
+  // They are on one device, as the guard sees to.
+  for (BlockArgument argument : function.getArguments()) {
+    auto type = dyn_cast<TensorType>(argument.getType());
+    if (!type || (type.hasRank() && type.getRank() == 0))
+      continue;
+    auto builder = OpBuilder::atBlockBegin(argument.getOwner());
+    auto read =
+        DeviceOp::create(builder, op->getLoc(),
+                         TorchType::get(op->getContext(), "Device"), argument);
+    *place = {DynamicAttr::get(op->getContext()), read->getResult(0)};
+    break;
+  }
+  return *place;
+}
+
+/// Null if the dropout runs whole.
+Value Separation::drawFused(OpBuilder &builder, DropoutOp op) {
+  Value input = op.getInput();
+  Value source;
+  switch (dropouts.findSource(getOriginal(input))) {
+  case FusedDropouts::Source::Unknown:
+  case FusedDropouts::Source::Whole:
+    return {};
+  case FusedDropouts::Source::Argument:
+    source = dropouts.getArgument(getOriginal(input));
+    break;
+  case FusedDropouts::Source::New:
+    source = makeStorage(builder, op.getLoc(), input, *lookup(input).tensor,
+                         findPlace(op));
+    break;
+  }
+  bool isKnown = source && isa<RankedTensorType>(source.getType());
+  return isKnown ? op.getDropout().buildFused(builder, op, source) : Value();
+}
 
 void Separation::separate(RandomOpInterface draw) {
   Operation *op = draw;
@@ -94,10 +242,16 @@ void Separation::separate(RandomOpInterface draw) {
   if (!drawn.hasRank() || !drawn.elementType || !drawn.strides)
     return;
   OpBuilder builder(op);
-  Value storage = makeStorage(builder, op->getLoc(), self, drawn);
-  if (!storage)
+  Value made;
+  if (isOnGpu && isFusedDropout(op)) {
+    made = drawFused(builder, cast<DropoutOp>(op));
+  } else if (Value storage = makeStorage(builder, op->getLoc(), self, drawn,
+                                         findPlace(op))) {
+    made = draw.drawInto(builder, storage);
+  }
+  if (!made)
     return;
-  Value made = draw.drawInto(builder, storage);
+  separated = true;
   made.setType(old.getType());
   old.replaceAllUsesWith(made);
   originals[made] = old;
@@ -115,22 +269,19 @@ void Separation::finish() {
 }
 
 LogicalResult koila::separateDraws(FunctionOpInterface function) {
-  for (Operation &op : function.getFunctionBody().getOps()) {
-    auto device = op.getAttrOfType<DictionaryAttr>("device");
-    auto name = device ? device.getAs<StringAttr>("device") : StringAttr();
-    if (mayDraw(&op) && name && !name.getValue().starts_with("cpu"))
-      return op.emitError()
-             << "random=full-batch-masks is exact on the CPU only, and '"
-             << op.getName() << "' draws on " << name << describePlace(&op);
-  }
+  auto target = function->getAttrOfType<StringAttr>(kDrawsOnAttr);
+  Separation separation(function, target && target.getValue() == "cuda");
+  if (failed(separation.check()))
+    return failure();
   SmallVector<RandomOpInterface> draws;
   for (auto draw : function.getFunctionBody().getOps<RandomOpInterface>())
     if (draw.drawsByShape() && !hasStorage(draw))
       draws.push_back(draw);
-  Separation separation(function);
   for (RandomOpInterface draw : draws)
     separation.separate(draw);
   separation.finish();
+  if (!separation.isOfDevice())
+    function->removeAttr(kDrawsOnAttr);
   return success();
 }
 
@@ -173,11 +324,13 @@ bool PhasePlan::isStorageOfDraws(Operation &op) const {
 }
 
 bool PhasePlan::drawsEarly(Operation &op) const {
+  // The mask of a dropout on a GPU may be drawn for an argument.
+  bool readsArguments = isa<NativeDropoutOp>(op);
   return random == RandomMode::FullBatch && onlyDraws(&op) &&
          llvm::all_of(op.getOperands(), [&](Value operand) {
            Operation *maker = operand.getDefiningOp();
            return !isa<TensorType>(operand.getType()) ||
-                  (maker && isStorageOfDraws(*maker));
+                  (maker ? isStorageOfDraws(*maker) : readsArguments);
          });
 }
 

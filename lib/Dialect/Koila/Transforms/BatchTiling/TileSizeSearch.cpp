@@ -7,10 +7,13 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "../PassOptions.h"
 #include "../Specialize.h"
+#include "DrawnOffsets.h"
 #include "PlanSearch.h"
 #include "koila/Analysis/BatchAnalysis.h"
 #include "koila/Analysis/DimAnalysis.h"
+#include "koila/Analysis/Target.h"
 #include "koila/Dialect/Koila/IR/LossOps.h"
 #include "koila/Dialect/Koila/Transforms/BatchTiling.h"
 #include "koila/Support/ByteSize.h"
@@ -399,6 +402,36 @@ static LogicalResult checkStep(FunctionOpInterface function,
   return trains ? checkTrainStep(function, options.loss) : success();
 }
 
+static LogicalResult tile(ModuleOp module, FunctionOpInterface function,
+                          const TilingOptions &options, StringRef symbol) {
+  return options.budget ? tileByBudget(module, function, options, symbol)
+                        : tileBySize(module, function, options, symbol);
+}
+
+/// Draws for the whole batch what the untiled program draws on the target.
+static LogicalResult tileWithDraws(ModuleOp module,
+                                   FunctionOpInterface function,
+                                   const TilingOptions &options,
+                                   StringRef symbol) {
+  TargetAttr target = getTarget(module, options.analysis);
+  if (!target)
+    return failure();
+  const KernelLibrary *gpu = getCUDALibrary(module, target.getDevice());
+  const DeviceProfile *profile = gpu ? gpu->getProfile() : nullptr;
+  auto device =
+      profile ? PhiloxDevice::get(profile->getProperties()) : std::nullopt;
+  auto untiled = device ? getPhiloxOffset(function, *device) : std::nullopt;
+  function->setAttr(kDrawsOnAttr,
+                    StringAttr::get(module.getContext(), gpu ? "cuda" : "cpu"));
+  if (failed(tile(module, function, options, symbol)))
+    return failure();
+  if (!function->hasAttr(KoilaDialect::kTiledAttr)) {
+    function->removeAttr(kDrawsOnAttr);
+    return success();
+  }
+  return device ? reportPhiloxOffset(function, untiled, *device) : success();
+}
+
 LogicalResult koila::tileBatch(ModuleOp module, const TilingOptions &options) {
   FunctionOpInterface function =
       findFunction(module, options.analysis.function);
@@ -417,11 +450,11 @@ LogicalResult koila::tileBatch(ModuleOp module, const TilingOptions &options) {
   StringRef symbol = getBatchSymbol(module);
   if (failed(decideControlFlow(module, function)))
     return failure();
-  if (options.budget)
-    return tileByBudget(module, function, options, symbol);
-  if (symbol.empty())
+  if (!options.budget && symbol.empty())
     return function.emitError()
            << "no symbol is the batch: give one by --input, for example "
            << "--input='float32[B,3,224,224]'";
-  return tileBySize(module, function, options, symbol);
+  if (options.random == RandomMode::FullBatch)
+    return tileWithDraws(module, function, options, symbol);
+  return tile(module, function, options, symbol);
 }

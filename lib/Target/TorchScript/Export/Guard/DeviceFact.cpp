@@ -58,3 +58,22 @@ tj::Value *DeviceFact::emit(GraphEmitter &emitter) const {
   body->registerOutput(after);
   return loop->output();
 }
+
+tj::Value *koila::torchscript::emitDrawsOn(GraphEmitter &emitter,
+                                           llvm::StringRef drawsOn,
+                                           tj::Value *device,
+                                           const std::string &suffix) {
+  bool isOfCpu = drawsOn == "cpu";
+  auto text = [&](const std::string &words) { return emitter.constant(words); };
+  return emitter.branch(
+      emitter.call(isOfCpu ? "aten::eq" : "aten::ne",
+                   {emitter.call("prim::type", device), text("cpu")}),
+      c10::StringType::get(), [&] { return text(""); },
+      [&] {
+        return text(std::string("koila: random numbers for the whole batch are "
+                                "those of ") +
+                    (isOfCpu ? "the CPU, and the program runs on another device"
+                             : "a GPU, and the program runs on the CPU") +
+                    suffix);
+      });
+}

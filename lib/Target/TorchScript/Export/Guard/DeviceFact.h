@@ -27,6 +27,13 @@ struct DeviceFact {
   TorchValue *emit(GraphEmitter &emitter) const;
 };
 
+/// A text, with `suffix` behind it, unless random numbers for the whole batch
+/// are those of the untiled program on `device`; `drawsOn` as in
+/// BatchTiling.h.
+torch::jit::Value *emitDrawsOn(GraphEmitter &emitter, llvm::StringRef drawsOn,
+                               torch::jit::Value *device,
+                               const std::string &suffix);
+
 } // namespace koila::torchscript
 
 #endif // KOILA_TARGET_TORCHSCRIPT_EXPORT_GUARD_DEVICEFACT_H

@@ -65,6 +65,9 @@ private:
   /// A text where tensors are on several devices, unless something has `failed`
   /// before.
   TorchValue *emitDeviceFact(TorchValue *failed);
+  /// A text where the untiled program would draw other random numbers than the
+  /// tiles, on a device of another type, unless something has `failed` before.
+  TorchValue *emitDrawsFact(TorchValue *failed);
   TorchValue *makeList(const std::vector<TorchValue *> &tensors);
   /// Whether one of them requires a gradient.
   TorchValue *emitAnyRequiresGrad(TorchValue *list);
@@ -713,6 +716,25 @@ tj::Value *GuardEmitter::emitDeviceFact(TorchValue *failed) {
                 c10::StringType::get(), compare, [&] { return failed; });
 }
 
+tj::Value *GuardEmitter::emitDrawsFact(TorchValue *failed) {
+  auto drawsOn = function->getAttrOfType<StringAttr>(kDrawsOnAttr);
+  if (!drawsOn)
+    return failed;
+  auto compare = [&]() -> TorchValue * {
+    castPresent();
+    const ProgramDevice *mover = getMover();
+    TorchValue *place = findPlace(/*knowsArguments=*/true).first;
+    if (!mover && !place)
+      return text("");
+    return emitDrawsOn(emitter, drawsOn.getValue(),
+                       mover ? emitter.constant(mover->device)
+                             : emitter.call("prim::device", place),
+                       suffix);
+  };
+  return emitIf(emitter.call("aten::eq", {failed, text("")}),
+                c10::StringType::get(), compare, [&] { return failed; });
+}
+
 /// True where a gradient would be recorded: a tiled forward would keep every
 /// tile's saved tensors, and save nothing. `weights`: a list, or null.
 tj::Value *GuardEmitter::emitGradCondition(TorchValue *weights) {
@@ -956,7 +978,7 @@ tj::Value *GuardEmitter::emit(const GuardedMethods &methods) {
   // A training step needs it on, tiled or not.
   TorchValue *failed = emitAllFacts();
   if (tiled)
-    failed = emitDeviceFact(failed);
+    failed = emitDrawsFact(emitDeviceFact(failed));
   if (tiled && !raises && !trains)
     failed = emitGradFact(failed);
   if (raises) {
