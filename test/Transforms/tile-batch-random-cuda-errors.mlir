@@ -38,3 +38,15 @@ module attributes {koila.symbols = [#koila.symbol<name = "B", batch = true>]} {
     return %1 : tensor<?x2x4x8xf32>
   }
 }
+
+// -----
+
+// Attention with a dropout of its own.
+module attributes {koila.symbols = [#koila.symbol<name = "B", batch = true>]} {
+  func.func @inside(%q: tensor<?x2x4x8xf32> {koila.name = "q", koila.dims = #koila.dims<[B, 2, 4, 8]>}) -> tensor<?x2x4x8xf32> {
+    // expected-error-re @below {{random=full-batch-masks: on a GPU 'koila.scaled_dot_product_attention' draws inside of a kernel, and which one runs may depend on more than its operands at {{.*}}; random=per-tile draws anew in each tile}}
+    %0 = koila.scaled_dot_product_attention %q, %q, %q {dropout_p = 0.5 : f64, enable_gqa = false, is_causal = false} : (tensor<?x2x4x8xf32>, tensor<?x2x4x8xf32>, tensor<?x2x4x8xf32>) -> tensor<?x2x4x8xf32>
+    %1 = koila.relu %0 : (tensor<?x2x4x8xf32>) -> tensor<?x2x4x8xf32>
+    return %1 : tensor<?x2x4x8xf32>
+  }
+}

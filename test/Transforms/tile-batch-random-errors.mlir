@@ -3,7 +3,7 @@
 // Of other devices it is not known what a draw for the whole batch is.
 module attributes {koila.symbols = [#koila.symbol<name = "B", batch = true>]} {
   func.func @device(%x: tensor<?x8xf32> {koila.name = "x", koila.dims = #koila.dims<[B, 8]>}) -> tensor<?x8xf32> {
-    // expected-error @below {{random=full-batch-masks is exact on the CPU and with CUDA, and 'koila.rand_like' draws on "xpu:0"}}
+    // expected-error @below {{random=full-batch-masks is exact on the CPU and with CUDA, and 'koila.rand_like' draws on xpu:0}}
     %0 = koila.rand_like %x {device = {device = "xpu:0"}} : (tensor<?x8xf32>) -> tensor<?x8xf32>
     %1 = koila.mul_Tensor %x, %0 : (tensor<?x8xf32>, tensor<?x8xf32>) -> tensor<?x8xf32>
     return %1 : tensor<?x8xf32>
@@ -38,7 +38,7 @@ module attributes {koila.symbols = [#koila.symbol<name = "B", batch = true>]} {
 module attributes {koila.symbols = [#koila.symbol<name = "B", batch = true>]} {
   func.func @named(%x: tensor<?x8xf32> {koila.name = "x", koila.dims = #koila.dims<[B, 8]>}) -> tensor<?x8xf32> {
     %0 = koila.rand_like %x {device = {device = "cuda:0"}} : (tensor<?x8xf32>) -> tensor<?x8xf32>
-    // expected-error @below {{random=full-batch-masks: 'koila.dropout' draws other masks on a GPU than on the CPU, and the program names "cuda:0", where device=cuda would be right}}
+    // expected-error @below {{random=full-batch-masks: 'koila.dropout' draws other masks on a GPU than on the CPU, and the program names cuda:0, where device=cuda would be right}}
     %1 = koila.dropout %0 {p = 0.5 : f64, train = true} : (tensor<?x8xf32>) -> tensor<?x8xf32>
     return %1 : tensor<?x8xf32>
   }

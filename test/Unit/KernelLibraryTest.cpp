@@ -3,8 +3,10 @@
 #include "AnalysisFixture.h"
 #include "koila/Analysis/PeakMemory.h"
 #include "koila/Dialect/Koila/IR/PointwiseOps.h"
+#include "koila/Interfaces/BackwardRule.h"
 #include "koila/KernelModels/KernelModel.h"
 #include "llvm/Support/Error.h"
+#include <map>
 
 using namespace mlir;
 using namespace koila;
@@ -88,6 +90,70 @@ TEST(KernelLibraries, ForgettingTheRegistrationIsAnError) {
   EXPECT_FALSE(PeakMemoryAnalysis(function).isValid());
   EXPECT_EQ(error, "no kernel models are registered; a tool calls "
                    "koila::registerAllExtensions(registry)");
+}
+
+// Tiling asks the library of the CPU which gradients are views of those that
+// arrive (SharedGradients.cpp), whatever the target is.
+TEST_F(KernelLibraryTest, GradientsAreViewsOnAllDevicesAlike) {
+  func::FuncOp function = parse(R"(
+    func.func @f(%x: tensor<4x6xf32>, %y: tensor<4x6xf32>, %w: tensor<6x6xf32>, %b: tensor<6xf32>, %i: tensor<4x2x6x6xf32>) {
+      %0 = koila.add_Tensor %x, %y {alpha = 1 : i64} : (tensor<4x6xf32>, tensor<4x6xf32>) -> tensor<4x6xf32>
+      %1 = koila.sub_Tensor %x, %y {alpha = 1 : i64} : (tensor<4x6xf32>, tensor<4x6xf32>) -> tensor<4x6xf32>
+      %2 = koila.add_Tensor %x, %b {alpha = 1 : i64} : (tensor<4x6xf32>, tensor<6xf32>) -> tensor<4x6xf32>
+      %3 = koila.mul_Tensor %x, %y : (tensor<4x6xf32>, tensor<4x6xf32>) -> tensor<4x6xf32>
+      %4 = koila.view %x {size = array<i64: 24>} : (tensor<4x6xf32>) -> tensor<24xf32>
+      %5 = koila.permute %x {dims = array<i64: 1, 0>} : (tensor<4x6xf32>) -> tensor<6x4xf32>
+      %6 = koila.expand %b {size = array<i64: 4, 6>} : (tensor<6xf32>) -> tensor<4x6xf32>
+      %7 = koila.cat %x, %y : (tensor<4x6xf32>, tensor<4x6xf32>) -> tensor<8x6xf32>
+      %8 = koila.sum %x : (tensor<4x6xf32>) -> tensor<f32>
+      %9 = koila.mean %x : (tensor<4x6xf32>) -> tensor<f32>
+      %10 = koila.linear %x, %w, %b : (tensor<4x6xf32>, tensor<6x6xf32>, tensor<6xf32>) -> tensor<4x6xf32>
+      %11 = koila.relu %x : (tensor<4x6xf32>) -> tensor<4x6xf32>
+      %12 = koila.softmax_int %x {dim = 1 : i64} : (tensor<4x6xf32>) -> tensor<4x6xf32>
+      %13 = koila.layer_norm %x, %b, %b {cudnn_enable = true, eps = 1.0e-05 : f64, normalized_shape = array<i64: 6>, operandSegmentSizes = array<i32: 1, 1, 1>} : (tensor<4x6xf32>, tensor<6xf32>, tensor<6xf32>) -> tensor<4x6xf32>
+      %14 = koila.dropout %x {p = 0.5 : f64, train = true} : (tensor<4x6xf32>) -> tensor<4x6xf32>
+      %15 = koila.max_pool2d %i {dilation = array<i64: 1, 1>, kernel_size = array<i64: 2, 2>, padding = array<i64: 0, 0>, stride = array<i64: 2, 2>} : (tensor<4x2x6x6xf32>) -> tensor<4x2x3x3xf32>
+      %16 = koila.mse_loss %x, %y {reduction = 1 : i64} : (tensor<4x6xf32>, tensor<4x6xf32>) -> tensor<f32>
+      return
+    })");
+  auto lookup = [](Value value) -> std::optional<ConcreteTensor> {
+    auto type = cast<RankedTensorType>(value.getType());
+    return ConcreteTensor{SmallVector<int64_t>(type.getShape()),
+                          type.getElementType()};
+  };
+  // Of each operand whether it gets the gradient itself, a view of it, or a new
+  // tensor.
+  auto describe = [&](StringRef name, Operation *op) {
+    const KernelLibrary *library = libraries().lookup(name);
+    WorkspaceTarget target;
+    target.leaves = library->getLeaves();
+    target.profile = library->getProfile();
+    std::optional<ConcreteTensor> arrives[] = {lookup(op->getResult(0))};
+    auto wants = [](Value) { return true; };
+    BackwardRule rule(op, target, lookup, wants, arrives);
+    library->describeBackward(rule);
+    std::map<unsigned, std::string> shares;
+    for (const BackwardRule::Output &output : rule.getOutputs())
+      shares[output.operand] = !output.of      ? "new"
+                               : output.isSame ? "same"
+                                               : "view";
+    return shares;
+  };
+  std::map<std::string, unsigned> seen;
+  for (Operation &op : function.getOps())
+    if (op.getNumResults() > 0) {
+      auto expected = describe("cpu", &op);
+      EXPECT_EQ(expected.size(), op.getNumOperands())
+          << op.getName().getStringRef().str();
+      for (StringRef device : {"cuda", "h100-80gb-hbm3"})
+        EXPECT_EQ(describe(device, &op), expected)
+            << op.getName().getStringRef().str();
+      for (auto &[operand, share] : expected)
+        ++seen[share];
+    }
+  EXPECT_GT(seen["same"], 3u);
+  EXPECT_GT(seen["view"], 3u);
+  EXPECT_GT(seen["new"], 5u);
 }
 
 static std::string getProblem(StringRef json) {

@@ -274,6 +274,81 @@ def check_python(checker: Checker) -> None:
     print("python: right")
 
 
+class Draws(nn.Module):
+    """Dropouts of an argument, of a result and of a view of one; other draws between. Of
+    these rates PyTorch's CPU has the factor of a GPU's kernel."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(16))
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = nn.functional.dropout(x, 0.5, training=True) * self.weight
+        y = nn.functional.dropout(y.sigmoid(), 0.1, training=True)
+        y = y + torch.rand_like(y)
+        return nn.functional.dropout(y.view(-1, 4, 4).transpose(1, 2) * 2, 0.5, training=True)
+
+
+def draw(method, *inputs: Tensor) -> tuple[Tensor, Tensor, list[str]]:
+    torch.manual_seed(1)
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        result = method(*inputs)
+    return result.detach().cpu(), torch.get_rng_state(), [str(item.message) for item in seen]
+
+
+def check_draws(checker: Checker) -> None:
+    """What is compiled for a GPU draws there as the untiled program does, and elsewhere
+    gives way to it. The device that stands in takes dropout for one kernel, too."""
+    source, x = checker.folder / "draws.pt", torch.randn(12, 16)
+    torch.jit.trace(Draws(), torch.randn(5, 16), check_trace=False).save(str(source))
+    said = "koila: random numbers for the whole batch are those of"
+    elsewhere = {"cuda": "a GPU, and", "cpu": "the CPU, and"}
+    for target, words in elsewhere.items():
+        how = f"tile=4 random=full-batch-masks device={target}"
+        tiled = checker.compile(source, how=how)
+        for place in ("cpu", DEVICE):
+            program = torch.jit.load(tiled, map_location=place)
+            with torch.no_grad():
+                wanted, state, _ = draw(program.forward_untiled, x.to(place))
+                found, after, seen = draw(program.forward, x.to(place))
+            assert torch.equal(found, wanted) and torch.equal(after, state), (target, place)
+            is_there = (target == "cpu") == (place == "cpu")
+            assert (seen == []) if is_there else f"{said} {words}" in seen[0], (target, place, seen)
+    # The control: tiles that draw themselves.
+    tiled = checker.compile(source, how="tile=4 random=per-tile device=cuda")
+    program = on_device(tiled)
+    with torch.no_grad():
+        wanted, *_ = draw(program.forward_untiled, x.to(DEVICE))
+        found, *_ = draw(program.forward, x.to(DEVICE))
+    assert not torch.equal(found, wanted)
+    # A step: its masks are those of the untiled one if its gradients are.
+    step = nn.Sequential(nn.Linear(16, 8), nn.ReLU(), nn.Dropout(0.5), nn.Linear(8, 3))
+    torch.jit.trace(step, torch.randn(5, 16), check_trace=False).save(str(source))
+    how = "mode=train loss=cross_entropy tile=4 random=full-batch-masks device=cuda"
+    program = on_device(checker.compile(source, "--input=int64[B]{0:3}", how=how))
+    inputs = x.to(DEVICE), (torch.arange(12) % 3).to(DEVICE)
+    gradients = []
+    for call in (untiled_step(program), program.train_step):
+        program.zero_grad(set_to_none=True)
+        _, state, seen = draw(call, *inputs)
+        assert not seen, seen
+        gradients.append(([weight.grad.cpu() for weight in program.parameters()], state))
+    (wanted, before), (found, after) = gradients
+    torch.testing.assert_close(found, wanted)
+    assert torch.equal(before, after)
+    print("draws: right")
+
+
+def untiled_step(program: torch.jit.ScriptModule):
+    def step(x: Tensor, labels: Tensor) -> Tensor:
+        loss = nn.functional.cross_entropy(program(x), labels)
+        loss.backward()
+        return loss
+
+    return step
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--koila-opt", required=True)
@@ -286,6 +361,7 @@ def main() -> None:
     check_mixed(checker)
     check_several(checker)
     check_python(checker)
+    check_draws(checker)
 
 
 if __name__ == "__main__":

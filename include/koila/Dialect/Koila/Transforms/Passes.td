@@ -165,8 +165,8 @@ def TileBatchPass : KoilaAnalysisPass<"koila-tile-batch"> {
     Option<"random", "random", "std::string", "\"refuse\"",
            "random operators: refuse them; full-batch-masks: draw for the "
            "whole batch, before the loops where shapes suffice, exactly what "
-           "the untiled program draws on a CPU; per-tile: draw anew in each "
-           "tile, equal in distribution only">,
+           "the untiled program draws on the device that it is compiled for; "
+           "per-tile: draw anew in each tile, equal in distribution only">,
     Option<"batchnorm", "batchnorm", "std::string", "\"exact\"",
            "batch normalisation in training mode: exact, with the statistics of "
            "the whole batch, in a training step with recompute=auto; refuse it; "

@@ -8,6 +8,7 @@
 
 #include "FusedDropouts.h"
 #include "koila/Dialect/Koila/IR/AttentionOps.h"
+#include "koila/Dialect/Koila/IR/FactoryOps.h"
 #include "koila/Dialect/Koila/IR/LossOps.h"
 #include "koila/Dialect/Koila/IR/NormOps.h"
 
@@ -17,6 +18,13 @@ using namespace koila;
 bool koila::isFusedDropout(Operation *op) {
   auto dropout = dyn_cast<DropoutOp>(op);
   return dropout && dropout.draws() && !dropout.getTied();
+}
+
+bool koila::drawsByOperands(Operation *op) {
+  return isa<RandomOpInterface, BernoulliOp, BernoulliTensorOp, MultinomialOp,
+             NativeDropoutOp, NormalFloatFloatOp, NormalFloatTensorOp,
+             NormalTensorFloatOp, NormalTensorTensorOp, PoissonOp, RandOp,
+             RandintLowOp, RandintOp, RandnOp, RandpermOp>(op);
 }
 
 BlockArgument FusedDropouts::getArgument(Value input) const {

@@ -13,6 +13,11 @@ namespace koila {
 /// called, as on the CPU.
 bool isFusedDropout(mlir::Operation *op);
 
+/// Whether all that `op` draws on a GPU is by its operands as they are, if they
+/// lie as in the untiled program. Attention and recurrent layers draw inside of
+/// kernels that PyTorch chooses by more than that.
+bool drawsByOperands(mlir::Operation *op);
+
 /// Which element gets which number depends on the input of the kernel, though
 /// on no value of it: on its type, on whether it is dense and in which order,
 /// and on whether it begins at a multiple of sixteen bytes, since threads then

@@ -135,13 +135,21 @@ static StringRef getNamedDevice(Operation *op) {
 
 LogicalResult Separation::check() {
   WalkResult result = function->walk([&](Operation *op) -> WalkResult {
+    if (op->getNumRegions() > 0 || !mayDraw(op))
+      return success();
     StringRef name = getNamedDevice(op);
-    if (op->getNumRegions() == 0 && mayDraw(op) && !name.empty() &&
-        !name.starts_with("cpu") && !name.starts_with("cuda"))
-      return op->emitError() << "random=full-batch-masks is exact on the CPU "
-                                "and with CUDA, and '"
-                             << op->getName() << "' draws on \"" << name << "\""
-                             << describePlace(op);
+    if (!name.empty() && !name.starts_with("cpu") && !name.starts_with("cuda"))
+      return op->emitError()
+             << "random=full-batch-masks is exact on the CPU "
+                "and with CUDA, and '"
+             << op->getName() << "' draws on " << name << describePlace(op);
+    if (isOnGpu && !drawsByOperands(op))
+      return op->emitError()
+             << "random=full-batch-masks: on a GPU '" << getCallee(*op)
+             << "' draws inside of a kernel, and which one runs may depend on "
+                "more than its operands"
+             << describePlace(op)
+             << "; random=per-tile draws anew in each tile";
     return isFusedDropout(op) ? checkFused(op) : success();
   });
   return failure(result.wasInterrupted());
@@ -151,8 +159,8 @@ LogicalResult Separation::checkFused(Operation *op) {
   // On which device an input is where several are named nothing tells. What is
   // drawn for a GPU is exact on the CPU, too, but for half types, which are
   // rounded there before the product.
-  bool isHalf = getElementTypeOrSelf(op->getOperand(0).getType())
-                    .getIntOrFloatBitWidth() == 16;
+  Type type = getElementTypeOrSelf(op->getOperand(0).getType());
+  bool isHalf = type.isF16() || type.isBF16();
   StringRef other;
   function->walk([&](Operation *named) {
     StringRef name = getNamedDevice(named);
@@ -164,8 +172,8 @@ LogicalResult Separation::checkFused(Operation *op) {
     return op->emitError()
            << "random=full-batch-masks: '" << getCallee(*op)
            << "' draws other masks on a GPU than on the CPU, and the program "
-              "names \""
-           << other << "\", where device=" << (isOnGpu ? "cpu" : "cuda")
+              "names "
+           << other << ", where device=" << (isOnGpu ? "cpu" : "cuda")
            << " would be right" << describePlace(op);
   if (!isOnGpu ||
       dropouts.findSource(op->getOperand(0)) != FusedDropouts::Source::Unknown)

@@ -73,8 +73,9 @@ private:
   DimAnalysis dims;
   StorageAnalysis storage;
   RequiresGradAnalysis gradients;
-  /// Which gradients are views is that of formulas, the same on all devices;
-  /// null: anything may be a view.
+  /// Which gradients are views is that of formulas, the same on all devices:
+  /// KernelLibraryTest compares them. Null, where no models are registered:
+  /// anything may be a view.
   const KernelLibrary *models;
   llvm::DenseMap<Value, Leaves> sharing;
   /// Of which another leaf of the same pass gets the memory, too.
