@@ -103,15 +103,15 @@ TEST_F(KernelLibraryTest, GradientsAreViewsOnAllDevicesAlike) {
       %3 = koila.mul_Tensor %x, %y : (tensor<4x6xf32>, tensor<4x6xf32>) -> tensor<4x6xf32>
       %4 = koila.view %x {size = array<i64: 24>} : (tensor<4x6xf32>) -> tensor<24xf32>
       %5 = koila.permute %x {dims = array<i64: 1, 0>} : (tensor<4x6xf32>) -> tensor<6x4xf32>
-      %6 = koila.expand %b {size = array<i64: 4, 6>} : (tensor<6xf32>) -> tensor<4x6xf32>
-      %7 = koila.cat %x, %y : (tensor<4x6xf32>, tensor<4x6xf32>) -> tensor<8x6xf32>
+      %6 = koila.expand %b {implicit = false, size = array<i64: 4, 6>} : (tensor<6xf32>) -> tensor<4x6xf32>
+      %7 = koila.cat %x, %y {dim = 0 : i64} : (tensor<4x6xf32>, tensor<4x6xf32>) -> tensor<8x6xf32>
       %8 = koila.sum %x : (tensor<4x6xf32>) -> tensor<f32>
       %9 = koila.mean %x : (tensor<4x6xf32>) -> tensor<f32>
       %10 = koila.linear %x, %w, %b : (tensor<4x6xf32>, tensor<6x6xf32>, tensor<6xf32>) -> tensor<4x6xf32>
       %11 = koila.relu %x : (tensor<4x6xf32>) -> tensor<4x6xf32>
       %12 = koila.softmax_int %x {dim = 1 : i64} : (tensor<4x6xf32>) -> tensor<4x6xf32>
-      %13 = koila.layer_norm %x, %b, %b {cudnn_enable = true, eps = 1.0e-05 : f64, normalized_shape = array<i64: 6>, operandSegmentSizes = array<i32: 1, 1, 1>} : (tensor<4x6xf32>, tensor<6xf32>, tensor<6xf32>) -> tensor<4x6xf32>
-      %14 = koila.dropout %x {p = 0.5 : f64, train = true} : (tensor<4x6xf32>) -> tensor<4x6xf32>
+      %14 = koila.layer_norm %x weight %b bias %b {normalized_shape = array<i64: 6>} : (tensor<4x6xf32>, tensor<6xf32>, tensor<6xf32>) -> tensor<4x6xf32>
+      %13 = koila.dropout %x {p = 0.5 : f64, train = true} : (tensor<4x6xf32>) -> tensor<4x6xf32>
       %15 = koila.max_pool2d %i {dilation = array<i64: 1, 1>, kernel_size = array<i64: 2, 2>, padding = array<i64: 0, 0>, stride = array<i64: 2, 2>} : (tensor<4x2x6x6xf32>) -> tensor<4x2x3x3xf32>
       %16 = koila.mse_loss %x, %y {reduction = 1 : i64} : (tensor<4x6xf32>, tensor<4x6xf32>) -> tensor<f32>
       return

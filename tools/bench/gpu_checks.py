@@ -36,8 +36,9 @@ import subprocess
 import sys
 import time
 
-import gpu_draws
 import torch
+
+import gpu_draws
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 MODELS = {

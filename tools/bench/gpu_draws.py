@@ -162,7 +162,13 @@ def run(options):
 def describe(file):
     """Lines of the page of gpu_checks.py."""
     rows = json.loads(file.read_text())["rows"]
-    lines = ["", "## Random numbers", "", "| file | equal | the generator's state |", "|---|---|---|"]
+    lines = [
+        "",
+        "## Random numbers",
+        "",
+        "| file | equal | the generator's state |",
+        "|---|---|---|",
+    ]
     for row in rows:
         state = "equal" if row["state"] else "another"
         lines.append(f"| `{row['name']}` | {'yes' if row['equal'] else 'no'} | {state} |")
