@@ -67,6 +67,8 @@ func.func @norms(%x: tensor<?x3x8xf32>, %v: tensor<3xf32>, %r: tensor<8xf32>) {
   %4 = koila.log_softmax_int %x {dim = 1} : (tensor<?x3x8xf32>) -> tensor<?x3x8xf32>
   // CHECK: koila.dropout %{{.*}} {p = 5.000000e-01 : f64, train = false}
   %5 = koila.dropout %x {p = 0.5 : f64, train = false} : (tensor<?x3x8xf32>) -> tensor<?x3x8xf32>
+  // CHECK: koila.native_dropout %{{.*}} {p = 5.000000e-01 : f64} : (tensor<?x3x8xf32>) -> (tensor<?x3x8xf32>, tensor<?x3x8xi1>)
+  %6, %7 = koila.native_dropout %x {p = 0.5 : f64} : (tensor<?x3x8xf32>) -> (tensor<?x3x8xf32>, tensor<?x3x8xi1>)
   return
 }
 

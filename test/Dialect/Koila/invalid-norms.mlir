@@ -236,3 +236,11 @@ func.func @backward(%x: tensor<2x3xf32>, %v: tensor<3xf32>) {
   %0:3 = koila.native_batch_norm_backward %x, %x, %v, %v {eps = 1.0e-5 : f64, train = true, output_mask = array<i1: true, true, true>, operandSegmentSizes = array<i32: 1, 1, 0, 0, 0, 1, 1>} : (tensor<2x3xf32>, tensor<2x3xf32>, tensor<3xf32>, tensor<3xf32>) -> (tensor<*xf32>, tensor<*xf32>, tensor<*xf32>)
   return
 }
+
+// -----
+
+func.func @native_dropout(%x: tensor<2x3xi64>) {
+  // expected-error @below {{drops no integers}}
+  %0, %1 = koila.native_dropout %x {p = 0.5 : f64, train = true} : (tensor<2x3xi64>) -> (tensor<2x3xi64>, tensor<2x3xi1>)
+  return
+}

@@ -314,8 +314,6 @@ def Koila_NativeDropoutOp : Koila_RuledOp<"native_dropout",
     rule.setResult(0, rule.fact(getInput()));
     rule.setResult(1, rule.fact(getInput()));
   }];
-  let differentiationRule =
-      "rule.setUnknown(\"what autograd keeps of this dropout is not known\");";
 }
 
 def Koila_RenormOp : Koila_RuledOp<"renorm",
