@@ -192,11 +192,15 @@ def dropout(name, inplace=False):
     return generate
 
 
+@needs_elements
 def native_dropout(g):
-    train = g.pick(None, True, False)
+    # An empty mask has the type of the input on the CPU, and no bools.
+    is_wrong = g.spoil(0.8)
+    train = g.pick(None, True) if is_wrong else g.pick(None, True, False)
     g.random = train is not False
+    p = g.pick(-0.5, 1.5) if is_wrong else g.pick(0.0, 0.5, 1.0)
     x = g.strided(g.dims(g.rng.randint(0, 5)), g.dtype(FLOATS))
-    return g.call(f"r, s = torch.ops.aten.native_dropout({x}, {g.pick(0.0, 0.5, 1.0)}, {train})")
+    return g.call(f"r, s = torch.ops.aten.native_dropout({x}, {p}, {train})")
 
 
 def renorm(name):

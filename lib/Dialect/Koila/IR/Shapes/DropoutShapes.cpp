@@ -39,7 +39,10 @@ LogicalResult rules::inferNativeDropout(ShapeRule &rule) {
       failed(inferElementwise(rule, {op.getInput()}, Elementwise())))
     return failure();
   mask = *rule.getResults().front().tensor;
-  mask.elementType = IntegerType::get(rule.getContext(), 1);
+  // The CPU makes an empty one of the type of the input.
+  auto isZero = [](DimExpr dim) { return dim && dim.isConstant(0); };
+  if (!mask.hasRank() || llvm::none_of(*mask.dims, isZero))
+    mask.elementType = IntegerType::get(rule.getContext(), 1);
   rule.setResult(1, mask);
   return success();
 }
