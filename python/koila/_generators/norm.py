@@ -196,7 +196,7 @@ def dropout(name, inplace=False):
 def native_dropout(g):
     # An empty mask has the type of the input on the CPU, and no bools.
     is_wrong = g.spoil(0.8)
-    train = g.pick(None, True) if is_wrong else g.pick(None, True, False)
+    train = True if is_wrong else g.pick(None, True, False)
     g.random = train is not False
     p = g.pick(-0.5, 1.5) if is_wrong else g.pick(0.0, 0.5, 1.0)
     x = g.strided(g.dims(g.rng.randint(0, 5)), g.dtype(FLOATS))
