@@ -10,6 +10,7 @@
 #include "koila/Device/GpuMemory.h"
 #include "koila/Dialect/Koila/IR/Koila.h"
 #include "koila/Dialect/Koila/Transforms/BatchTiling.h"
+#include "koila/Dialect/Koila/Transforms/FilePlans.h"
 #include "koila/KernelModels/KernelModel.h"
 #include "koila/Support/ByteSize.h"
 #include "mlir/IR/BuiltinOps.h"
@@ -201,6 +202,14 @@ llvm::FailureOr<TilingOptions> getTilingOptions(PassT &pass,
   options.budget = *budget;
   options.tile = pass.tile;
   options.loss = pass.loss;
+  options.plans = pass.plans;
+  if (options.plans < 1 || options.plans > kMostPlans)
+    return op->emitError() << "plans=" << options.plans
+                           << " is no number from 1 to " << kMostPlans;
+  if (options.plans > 1 && !options.budget)
+    return op->emitError() << "plans=" << options.plans
+                           << " belongs to budget=BYTES; leave it out, or give "
+                              "a budget";
   if ((options.tile != 0) == options.budget.has_value())
     return op->emitError()
            << "give either tile=N (a power of two) or budget=BYTES, for "

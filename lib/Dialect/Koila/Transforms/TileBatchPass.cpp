@@ -22,7 +22,7 @@ struct TileBatchPass : public koila::impl::TileBatchPassBase<TileBatchPass> {
       Base::loss, Base::mode, Base::optimizer, Base::threads, Base::torch,
       Base::workspaces;
   using Base::batchnorm, Base::budget, Base::costs, Base::grad, Base::guard,
-      Base::random, Base::recompute, Base::tile;
+      Base::plans, Base::random, Base::recompute, Base::tile;
 
   std::optional<std::string> getTrainingLoss() const override {
     return mode == "train" ? std::optional<std::string>(loss) : std::nullopt;

@@ -110,6 +110,8 @@ struct TilingOptions {
   RandomMode random = RandomMode::Refuse;
   StatisticsMode statistics = StatisticsMode::Exact;
   RecomputeMode recompute = RecomputeMode::Auto;
+  /// The most plans that the program has, for budgets around `budget`.
+  int64_t plans = 1;
   /// By which what runs again is chosen.
   CostTable costs = CostTable::getShipped();
   /// In mode Train: the loss that the step was made with; see

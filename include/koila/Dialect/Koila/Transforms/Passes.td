@@ -179,6 +179,10 @@ def TileBatchPass : KoilaAnalysisPass<"koila-tile-batch"> {
            "pass in segments between what mixes samples, and that of a tile in "
            "parts, which make again what of the forward pass the budget does "
            "not let them keep; never: refuse them">,
+    Option<"plans", "plans", "int64_t", "1",
+           "with budget: the most plans that the program has, 4 at most: that of "
+           "the budget, and where the plan changes with the budget those of "
+           "smaller and larger ones, each of which is searched for">,
     Option<"costs", "costs", "std::string", "\"\"",
            "a table that `koila bench --calibrate` wrote, of times by which what "
            "runs again is chosen; empty: those that koila comes with">];

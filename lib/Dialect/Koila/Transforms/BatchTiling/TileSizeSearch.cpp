@@ -10,6 +10,7 @@
 #include "../PassOptions.h"
 #include "../Specialize.h"
 #include "DrawnOffsets.h"
+#include "FilePlans.h"
 #include "PlanSearch.h"
 #include "koila/Analysis/BatchAnalysis.h"
 #include "koila/Analysis/DimAnalysis.h"
@@ -448,13 +449,20 @@ LogicalResult koila::tileBatch(ModuleOp module, const TilingOptions &options) {
   if (failed(checkStep(function, options)))
     return failure();
   StringRef symbol = getBatchSymbol(module);
+  OwningOpRef<ModuleOp> original;
+  if (options.budget && options.plans > 1)
+    original = module.clone();
   if (failed(decideControlFlow(module, function)))
     return failure();
   if (!options.budget && symbol.empty())
     return function.emitError()
            << "no symbol is the batch: give one by --input, for example "
            << "--input='float32[B,3,224,224]'";
-  if (options.random == RandomMode::FullBatch)
-    return tileWithDraws(module, function, options, symbol);
-  return tile(module, function, options, symbol);
+  if (failed(options.random == RandomMode::FullBatch
+                 ? tileWithDraws(module, function, options, symbol)
+                 : tile(module, function, options, symbol)))
+    return failure();
+  if (original)
+    addPlans(module, *original, options);
+  return success();
 }
