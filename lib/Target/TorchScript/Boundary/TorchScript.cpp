@@ -127,7 +127,7 @@ static OwningOpRef<ModuleOp> readCarriedModule(const Archive &archive,
            "' was changed after koila wrote it, so its tiling cannot be "
            "analysed; import the untiled program with --function=" +
            GuardedMethods(function).untiled);
-  applyTileAttribute(module, target, archive.path);
+  applyTileAttributes(module, carried, function, archive.path);
   setArchivePath(*carried, archive.path);
   (*carried)->setAttr(
       KoilaDialect::kArchiveAttr,

@@ -10,15 +10,16 @@
 #include "../Boundary/DiagnosticJSON.h"
 #include "../Boundary/Locations.h"
 #include "../Import/Graph.h"
-#include "ExecutorBarriers.h"
 #include "OldForms.h"
 #include "ReadBack.h"
+#include "ReplaceMethod.h"
 #include "Reproducible.h"
 #include "StepGradients.h"
 #include "TileAttribute.h"
 #include "koila/Analysis/Storage.h"
 #include "koila/Dialect/Koila/IR/CopyOps.h"
 #include "koila/Dialect/Koila/IR/LossOps.h"
+#include "koila/Dialect/Koila/Transforms/FilePlans.h"
 #include "koila/Support/OutputFile.h"
 #include "koila/Target/TorchScript/TrainStep.h"
 #include "koila/Target/TorchScript/Types.h"
@@ -186,28 +187,6 @@ static void resolveWrites(func::FuncOp function,
   }
 }
 
-/// A copy of `schema` for a method of `module` under another name.
-static c10::FunctionSchema adaptSchema(const c10::FunctionSchema &schema,
-                                       const tj::Module &module,
-                                       const std::string &name) {
-  std::vector<c10::Argument> arguments = schema.arguments();
-  arguments[0] = c10::Argument(arguments[0].name(), module.type());
-  return c10::FunctionSchema(name, schema.overload_name(), std::move(arguments),
-                             schema.returns());
-}
-
-static void addMethod(tj::Module &module, const std::string &name,
-                      std::shared_ptr<tj::Graph> graph,
-                      const c10::FunctionSchema &schema) {
-  tj::Function *function =
-      module._ivalue()->compilation_unit()->create_function(
-          c10::QualifiedName(*module.type()->name(), name), std::move(graph),
-          /*shouldMangle=*/true);
-  // The schema has what the graph has not: defaults of arguments.
-  function->setSchema(adaptSchema(schema, module, name));
-  module.type()->addMethod(function);
-}
-
 /// Shapes of recorded examples, which loading put into the types of a
 /// method's arguments, as inputs to record; none unless all are there, and
 /// `areKept`. The types become plain again: they hold for the examples only.
@@ -230,185 +209,6 @@ static std::vector<c10::IValue> takeExamples(tj::Graph &graph, bool areKept) {
     input->setType(c10::TensorType::get());
   }
   return complete ? examples : std::vector<c10::IValue>();
-}
-
-/// Whether the function does what it does only while facts hold.
-static bool isGuarded(func::FuncOp function) {
-  return function->hasAttr(KoilaDialect::kTiledAttr) ||
-         function->hasAttr(KoilaDialect::kSpecializedAttr);
-}
-
-/// The graph of a method with the schema of `like`; a method that is there
-/// already is made anew.
-static std::shared_ptr<tj::Graph> makeMethod(tj::Module &module,
-                                             const std::string &name,
-                                             const tj::Method &like) {
-  auto method = module.find_method(name);
-  if (!method) {
-    addMethod(module, name,
-              tj::toGraphFunction(like.function()).graph()->copy(),
-              like.function().getSchema());
-    method = module.find_method(name);
-  }
-  auto graph = tj::toGraphFunction(method->function()).graph();
-  clearGraph(*graph);
-  return graph;
-}
-
-static void finishGraph(std::shared_ptr<tj::Graph> &graph, tj::Value *result,
-                        const GraphEmitter &emitter, MLIRContext *context) {
-  graph->registerOutput(result);
-  if (tj::Node *lost = findLostUpdate(*graph, emitter.getUpdates()))
-    refuseLostUpdate(lost, context);
-  if (tj::Node *lost = findLostWrite(*graph))
-    refuse(getLocation(lost, context),
-           Twine("PyTorch would lose the write of '") +
-               lost->kind().toQualString() + "' when it reads the program: '" +
-               lost->input(0)->node()->kind().toQualString() +
-               "' does not declare that it may give its operand; write to that "
-               "operand itself, or leave the program as it is");
-  cleanUpGraph(graph);
-#ifndef NDEBUG
-  graph->lint();
-#endif
-}
-
-/// Values that branches and loops read which run where their result is read, by
-/// a branch or loop that reads them.
-using InnerReads = llvm::DenseMap<tj::Value *, tj::Node *>;
-
-static void collectReads(tj::Block *block, tj::Node *flow, InnerReads &reads) {
-  auto collect = [&](tj::Node *node) {
-    for (tj::Value *input : node->inputs())
-      reads.try_emplace(input, flow);
-    for (tj::Block *inner : node->blocks())
-      collectReads(inner, flow, reads);
-  };
-  llvm::for_each(block->nodes(), collect);
-  collect(block->return_node());
-}
-
-/// LibTorch's interpreter runs a branch or loop with one result only where that
-/// is read, after it has moved the operands before it out of their registers
-/// for good if nobody reads them later; the branch or loop then finds None.
-/// Such an operand gets a name of its own. Outside of branches a value that is
-/// dropped behind the loop most often prevents that, so that programs which run
-/// by themselves may fail in the branch of a guard. Source: CanEmitInline and
-/// insertLastUses in jit/runtime/interpreter.
-static void separateLastUses(tj::Block *block) {
-  // Of a node with one result: its branches and loops, and those of operands
-  // that nobody else reads, which belong to its expression.
-  llvm::DenseMap<tj::Node *, InnerReads> readsOf;
-  auto separate = [&](tj::Node *node) {
-    InnerReads reads;
-    for (tj::Block *inner : node->blocks()) {
-      separateLastUses(inner);
-      collectReads(inner, node, reads);
-    }
-    for (size_t i = 0; i < node->inputs().size(); ++i) {
-      auto found = readsOf.find(node->input(i)->node());
-      if (found == readsOf.end())
-        continue;
-      InnerReads own = std::move(found->second);
-      readsOf.erase(found);
-      for (size_t before = 0; before < i; ++before) {
-        tj::Value *operand = node->input(before);
-        auto read = own.find(operand);
-        if (read == own.end() ||
-            !operand->type()->isSubtypeOf(*c10::TensorType::get()))
-          continue;
-        tj::WithInsertPoint guard(read->second);
-        node->replaceInput(
-            before, block->owningGraph()->insert(c10::aten::alias, {operand}));
-      }
-      if (own.size() > reads.size())
-        std::swap(own, reads);
-      reads.insert(own.begin(), own.end());
-    }
-    if (!reads.empty() && node->outputs().size() == 1 &&
-        node->output()->uses().size() == 1)
-      readsOf[node] = std::move(reads);
-  };
-  llvm::for_each(block->nodes(), separate);
-  separate(block->return_node());
-}
-
-/// Builds the graph of `function` as method `name`. The original method is
-/// kept under another name if the function is guarded. A training step (whose
-/// function `isStep`) also gets a method that returns gradients.
-static void replaceMethod(tj::Module &module, func::FuncOp function,
-                          const std::string &name,
-                          const GuardedMethods &methods,
-                          const ImportedFunction &original,
-                          const OperatorTable &operators,
-                          const llvm::SmallPtrSetImpl<Operation *> &copied,
-                          bool isStep, const std::string &tileAttribute) {
-  bool guarded = isGuarded(function);
-  bool hasUntiled = static_cast<bool>(module.find_method(methods.untiled));
-  tj::Method method =
-      module.get_method(guarded && hasUntiled ? methods.untiled : name);
-  c10::FunctionSchema schema = method.function().getSchema();
-  if (schema.arguments().size() != function.getNumArguments() + 1)
-    refuse(function.getLoc(), Twine("method '") + name + "' takes " +
-                                  Twine(schema.arguments().size() - 1) +
-                                  " arguments, not " +
-                                  Twine(function.getNumArguments()));
-  if (guarded && !hasUntiled)
-    addMethod(module, methods.untiled,
-              tj::toGraphFunction(method.function()).graph()->copy(), schema);
-
-  SymbolTable symbols(function->getParentOfType<ModuleOp>());
-  auto makeEmitter = [&](tj::Graph &graph) {
-    GraphEmitter emitter(graph, original, operators, graph.inputs()[0], symbols,
-                         copied);
-    for (BlockArgument argument : function.getArguments())
-      emitter.map(argument, graph.inputs()[argument.getArgNumber() + 1]);
-    return emitter;
-  };
-  auto graph = makeMethod(module, guarded ? methods.guarded : name, method);
-  GraphEmitter emitter = makeEmitter(*graph);
-  // What the guard of a tiled program has seen not to be None.
-  if (function->hasAttr(KoilaDialect::kTiledAttr))
-    for (BlockArgument argument : function.getArguments()) {
-      tj::Value *value = emitter.lookup(argument, function);
-      auto type = value->type()->cast<c10::OptionalType>();
-      if (type && isa<TensorType>(argument.getType()))
-        emitter.map(argument,
-                    graph->insertUncheckedCast(value, type->getElementType()));
-    }
-  // Buffers are made like the first tensor argument that is no number: numbers
-  // may be on the CPU beside another device.
-  auto isTensor = [](BlockArgument argument) {
-    auto type = dyn_cast<TensorType>(argument.getType());
-    return type && !(type.hasRank() && type.getRank() == 0);
-  };
-  auto *first = llvm::find_if(function.getArguments(), isTensor);
-  if (first != function.getArguments().end())
-    emitter.setDeviceOf(emitter.lookup(*first, function));
-  if (!tileAttribute.empty())
-    emitter.readTile(tileAttribute);
-  tj::Value *result = emitter.emitBody(function);
-  finishGraph(graph, result, emitter, function.getContext());
-  if (isStep)
-    addExecutorBarriers(*graph);
-  if (!guarded)
-    return;
-  separateLastUses(graph->block());
-  auto guard = makeMethod(module, name, method);
-  GraphEmitter guardEmitter = makeEmitter(*guard);
-  result = emitGuard(guardEmitter, function, module, methods, tileAttribute);
-  finishGraph(guard, result, guardEmitter, function.getContext());
-  if (!isStep)
-    return;
-  // The same guard before the same step, which returns its gradients.
-  GuardedMethods grads(kGrads);
-  addGradients(module, methods.guarded, grads.guarded);
-  addGradients(module, methods.untiled, grads.untiled);
-  auto gradsGuard =
-      makeMethod(module, kGrads, module.get_method(grads.untiled));
-  GraphEmitter gradsEmitter = makeEmitter(*gradsGuard);
-  result = emitGuard(gradsEmitter, function, module, grads, tileAttribute);
-  finishGraph(gradsGuard, result, gradsEmitter, function.getContext());
 }
 
 //===----------------------------------------------------------------------===//
@@ -533,6 +333,24 @@ static func::FuncOp getFunction(ModuleOp module) {
   return *module.getOps<func::FuncOp>().begin();
 }
 
+/// What is emitted of `module`, whose own plan is `function`: all plans by
+/// their places.
+static llvm::SmallVector<func::FuncOp> getPlanFunctions(ModuleOp module,
+                                                        func::FuncOp function) {
+  if (!function->hasAttr(KoilaDialect::kTiledAttr))
+    return {function};
+  llvm::SmallVector<func::FuncOp> functions;
+  for (auto [place, plan] : llvm::enumerate(getPlans(module))) {
+    auto own = plan.lookupSymbol<func::FuncOp>(function.getName());
+    if (!own || getPlan(plan) != static_cast<int64_t>(place) ||
+        place >= kMostPlans || !own->hasAttr(KoilaDialect::kTiledAttr))
+      refuse(plan.getLoc(), Twine("is no plan of '") + function.getName() +
+                                "' at place " + Twine(place));
+    functions.push_back(own);
+  }
+  return functions;
+}
+
 /// Whether `method` had anything that LibTorch's reader drops.
 static bool dropUnneeded(const tj::Method &method) {
   auto graph = tj::toGraphFunction(method.function()).graph();
@@ -559,7 +377,11 @@ void koila::torchscript::rebuildMethod(
   // A file that koila tiled before has its original under another name.
   MLIRContext *context = module.getContext();
   bool guarded = isGuarded(function);
+  llvm::SmallVector<func::FuncOp> plans = getPlanFunctions(module, function);
   GuardedMethods methods(name);
+  llvm::SmallVector<std::string> newMethods{methods.untiled};
+  for (size_t place = 0; place < plans.size(); ++place)
+    newMethods.push_back(methods.getGuarded(place));
   bool wasTiled = archive.carries(name) && loaded.find_method(methods.untiled);
   std::string originalName = wasTiled ? methods.untiled : name;
   std::vector<AssumedAttribute> assumed = getAssumedAttributes(function);
@@ -577,9 +399,10 @@ void koila::torchscript::rebuildMethod(
   auto write = [&](bool kept) {
     llvm::SmallPtrSet<Operation *, 4> copied;
     if (!kept)
-      resolveWrites(function, copied);
+      for (func::FuncOp plan : plans)
+        resolveWrites(plan, copied);
     if (!kept && guarded && !wasTiled)
-      for (const std::string &taken : {methods.untiled, methods.guarded})
+      for (const std::string &taken : newMethods)
         if (loaded.find_method(taken))
           refuse(Twine("the module has a method '") + taken +
                  "', a name that koila needs for the program that it writes; "
@@ -589,9 +412,9 @@ void koila::torchscript::rebuildMethod(
       for (auto &[method, inputs] : examples)
         result.store_traced_inputs(method.str(), inputs);
     if (!kept)
-      replaceMethod(result, function, name, methods, original, operators,
-                    copied, isStep,
-                    addTileAttribute(result, function, name, wasTiled, report));
+      replaceMethod(result, plans, name, original, operators, copied, isStep,
+                    addTileAttributes(result, plans, getPlan(module), name,
+                                      wasTiled, report));
     if (isStep && (kept || !guarded))
       addGradients(result, name, kGrads);
 
@@ -604,7 +427,7 @@ void koila::torchscript::rebuildMethod(
     if (kept) {
       expectation.sameFunction = name;
     } else if (guarded) {
-      for (const std::string &part : {methods.guarded, methods.untiled})
+      for (const std::string &part : newMethods)
         expectation.normalForms.emplace_back(part,
                                              getMethodNormalForm(result, part));
       expectation.sameFunction = methods.untiled;

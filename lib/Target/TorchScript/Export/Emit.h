@@ -180,18 +180,34 @@ struct GuardedMethods {
   explicit GuardedMethods(const std::string &name)
       : guarded(name + "_guarded"), untiled(name + "_untiled") {}
 
+  /// What runs if the facts hold, of the plan at that place.
+  std::string getGuarded(int64_t plan) const {
+    return plan == 0 ? guarded : guarded + "_" + std::to_string(plan);
+  }
+  /// The methods of all plans that a program may have.
+  llvm::SmallVector<std::string> listGuarded() const;
+
   /// What runs if the facts hold.
   std::string guarded;
   /// The original program.
   std::string untiled;
 };
 
-/// Emits the guard, which calls one of the methods; returns the result.
-/// `tileAttribute`, if not empty, is what it makes sure to be a tile.
+/// Attributes that a tiled program follows; empty where there are none.
+struct TileAttributes {
+  /// How many samples a tile has.
+  std::string tile;
+  /// Which of `plans` plans runs.
+  std::string plan;
+  int64_t plans = 1;
+};
+
+/// Emits the guard, which calls one of the methods; returns the result. It
+/// makes sure that `attributes` are a tile and a plan.
 torch::jit::Value *emitGuard(GraphEmitter &emitter, mlir::func::FuncOp function,
                              const torch::jit::Module &module,
                              const GuardedMethods &methods,
-                             const std::string &tileAttribute);
+                             const TileAttributes &attributes);
 
 } // namespace koila::torchscript
 

@@ -123,9 +123,9 @@ koila::torchscript::getFunctionFingerprint(const tj::Module &module,
   };
   std::string form = get(function);
   // A guard says nothing of what it protects.
-  std::string guarded = GuardedMethods(function).guarded;
-  if (module.find_method(guarded))
-    form += get(guarded);
+  for (const std::string &guarded : GuardedMethods(function).listGuarded())
+    if (module.find_method(guarded))
+      form += get(guarded);
   return llvm::toHex(
       llvm::SHA256::hash(llvm::ArrayRef<uint8_t>(
           reinterpret_cast<const uint8_t *>(form.data()), form.size())),

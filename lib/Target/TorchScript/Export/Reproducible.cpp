@@ -2,6 +2,7 @@
 
 #include "Reproducible.h"
 #include "koila/Dialect/Koila/IR/Koila.h"
+#include "koila/Dialect/Koila/Transforms/FilePlans.h"
 #include "mlir/Bytecode/BytecodeWriter.h"
 #include "mlir/IR/AttrTypeSubElements.h"
 #include "llvm/ADT/DenseSet.h"
@@ -158,11 +159,13 @@ std::string koila::torchscript::getPortableBytecode(ModuleOp module,
                                                     llvm::StringRef path) {
   OwningOpRef<ModuleOp> copy = module.clone();
   replaceFile(*copy, path, "");
-  (*copy)->removeAttr(KoilaDialect::kArchiveAttr);
   constexpr llvm::StringLiteral kReport = KoilaDialect::kReportAttr;
-  if (auto report = module->getAttrOfType<StringAttr>(kReport))
-    (*copy)->setAttr(kReport, StringAttr::get(module.getContext(),
-                                              getPortableReport(report, path)));
+  for (ModuleOp plan : getPlans(*copy)) {
+    plan->removeAttr(KoilaDialect::kArchiveAttr);
+    if (auto report = plan->getAttrOfType<StringAttr>(kReport))
+      plan->setAttr(kReport, StringAttr::get(module.getContext(),
+                                             getPortableReport(report, path)));
+  }
   std::string bytes;
   llvm::raw_string_ostream os(bytes);
   return succeeded(writeBytecodeToFile(*copy, os)) ? bytes : std::string();

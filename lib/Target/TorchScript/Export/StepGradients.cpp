@@ -34,7 +34,9 @@ def grads_add(self, sums: List[Tensor], grads: List[Optional[Tensor]]) -> None:
 
 std::vector<std::string> koila::torchscript::getGradientMethods() {
   GuardedMethods methods(kGrads);
-  return {kGrads, methods.guarded, methods.untiled};
+  std::vector<std::string> names{kGrads, methods.untiled};
+  llvm::append_range(names, methods.listGuarded());
+  return names;
 }
 
 void koila::torchscript::checkGradientNames(const tj::Module &module) {

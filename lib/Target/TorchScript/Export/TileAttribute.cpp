@@ -2,8 +2,8 @@
 
 #include "TileAttribute.h"
 #include "../Boundary/DiagnosticJSON.h"
-#include "Emit.h"
 #include "StepGradients.h"
+#include "koila/Dialect/Koila/Transforms/FilePlans.h"
 #include "koila/Dialect/Koila/Transforms/LoopTiles.h"
 #include "koila/Target/TorchScript/TrainStep.h"
 #include "mlir/Dialect/SCF/IR/SCF.h"
@@ -22,6 +22,11 @@ static std::string describeTiles(std::optional<int64_t> largest) {
     text += " and " + std::to_string(*largest) +
             " at most; compile with a larger batch for larger tiles";
   return text;
+}
+
+/// Behind a number that is no plan: what one is.
+static std::string describePlans(int64_t plans) {
+  return "; it is the place of a plan, 0 to " + std::to_string(plans - 1);
 }
 
 //===----------------------------------------------------------------------===//
@@ -46,12 +51,18 @@ std::string koila::torchscript::findTileAttribute(const tj::Module &module,
 }
 
 /// Whether `method` is one that koila writes for `name`.
-static bool belongsTo(llvm::StringRef method, llvm::StringRef name) {
-  GuardedMethods own(name.str()), gradients(kGrads);
-  return method == name || method == own.guarded || method == own.untiled ||
+static bool belongsTo(const std::string &method, const std::string &name) {
+  GuardedMethods own(name);
+  return method == name || method == own.untiled ||
+         llvm::is_contained(own.listGuarded(), method) ||
          (name == kTrainStep &&
-          (method == kGrads || method == gradients.guarded ||
-           method == gradients.untiled));
+          llvm::is_contained(getGradientMethods(), method));
+}
+
+/// The attribute of the plan beside that of the tile.
+static std::string getPlanAttribute(llvm::StringRef tileAttribute) {
+  return (kPlanAttribute + tileAttribute.drop_front(kTileAttribute.size()))
+      .str();
 }
 
 static std::string chooseName(const tj::Module &module,
@@ -74,11 +85,15 @@ static std::string getTable(llvm::StringRef report) {
   if (!json)
     llvm::consumeError(json.takeError());
   llvm::json::Object table;
-  for (llvm::StringRef key :
-       {"function", "device", "batch", "by_tile", "replan_bytes"})
-    if (const llvm::json::Value *value = all ? all->get(key) : nullptr)
-      table[key] = *value;
-  if (!table.get("by_tile"))
+  auto copy = [&](llvm::ArrayRef<llvm::StringRef> keys) {
+    for (llvm::StringRef key : keys)
+      if (const llvm::json::Value *value = all ? all->get(key) : nullptr)
+        table[key] = *value;
+  };
+  copy({"function", "device", "batch", "plans"});
+  if (!table.get("plans"))
+    copy({"by_tile", "replan_bytes"});
+  if (!table.get("plans") && !table.get("by_tile"))
     return "";
   std::string text;
   llvm::raw_string_ostream os(text);
@@ -86,16 +101,8 @@ static std::string getTable(llvm::StringRef report) {
   return text;
 }
 
-std::string koila::torchscript::addTileAttribute(tj::Module &module,
-                                                 func::FuncOp function,
-                                                 const std::string &name,
-                                                 bool own,
-                                                 llvm::StringRef report) {
-  auto tiled =
-      function->getAttrOfType<DictionaryAttr>(KoilaDialect::kTiledAttr);
-  if (!tiled)
-    return "";
-  int64_t tile = tiled.getAs<IntegerAttr>("tile").getInt();
+/// Whether loops of `function` follow its tile.
+static bool followsTile(func::FuncOp function, int64_t tile) {
   bool follows = false;
   for (auto loop : function.getBody().getOps<scf::ForOp>()) {
     if (!loop->hasAttr(kTilesAttr))
@@ -108,9 +115,25 @@ std::string koila::torchscript::addTileAttribute(tj::Module &module,
                  "' has for tile " + Twine(tile));
     follows = true;
   }
-  if (!follows)
-    return "";
-  std::string attribute = chooseName(module, name);
+  return follows;
+}
+
+static int64_t getTile(func::FuncOp function) {
+  return function->getAttrOfType<DictionaryAttr>(KoilaDialect::kTiledAttr)
+      .getAs<IntegerAttr>("tile")
+      .getInt();
+}
+
+TileAttributes koila::torchscript::addTileAttributes(
+    tj::Module &module, llvm::ArrayRef<func::FuncOp> plans, int64_t place,
+    const std::string &name, bool own, llvm::StringRef report) {
+  if (!plans.front()->hasAttr(KoilaDialect::kTiledAttr))
+    return {};
+  bool follow = true;
+  for (func::FuncOp plan : plans)
+    follow &= followsTile(plan, getTile(plan));
+  if (!follow)
+    return {};
   auto set = [&](const std::string &key, const c10::TypePtr &type,
                  const c10::IValue &value) {
     if (!module.hasattr(key))
@@ -121,24 +144,49 @@ std::string koila::torchscript::addTileAttribute(tj::Module &module,
              "writes; rename that attribute");
     module.setattr(key, value);
   };
-  set(attribute, c10::IntType::get(), tile);
+  TileAttributes attributes{chooseName(module, name), "",
+                            static_cast<int64_t>(plans.size())};
+  set(attributes.tile, c10::IntType::get(), getTile(plans[place]));
+  if (plans.size() > 1) {
+    attributes.plan = getPlanAttribute(attributes.tile);
+    set(attributes.plan, c10::IntType::get(), place);
+  }
   if (std::string table = getTable(report); !table.empty())
-    set((attribute + kTableSuffix).str(), c10::StringType::get(), table);
-  return attribute;
+    set((attributes.tile + kTableSuffix).str(), c10::StringType::get(), table);
+  return attributes;
 }
 
-void koila::torchscript::applyTileAttribute(const tj::Module &module,
-                                            func::FuncOp function,
-                                            const std::string &path) {
-  std::string attribute = findTileAttribute(module, function.getName().str());
+/// Throws Refusal unless the file at `path` has one of the plans.
+static void applyPlan(const tj::Module &module, OwningOpRef<ModuleOp> &carried,
+                      const std::string &attribute, const std::string &path) {
+  auto count = static_cast<int64_t>(getPlans(*carried).size());
+  if (count == 1)
+    return;
+  if (!module.hasattr(attribute) || !module.attr(attribute).isInt())
+    refuse(Twine("'") + path + "' carries several plans, and has no '" +
+           attribute + "'; compile the original again");
+  int64_t plan = module.attr(attribute).toInt();
+  if (!selectPlan(carried, plan))
+    refuse(Twine("'") + path + "': " + attribute + " is " + Twine(plan) +
+           describePlans(count));
+}
+
+void koila::torchscript::applyTileAttributes(const tj::Module &module,
+                                             OwningOpRef<ModuleOp> &carried,
+                                             const std::string &method,
+                                             const std::string &path) {
+  std::string attribute = findTileAttribute(module, method);
   if (attribute.empty())
     return;
+  applyPlan(module, carried, getPlanAttribute(attribute), path);
+  auto function = carried->lookupSymbol<func::FuncOp>(method);
   int64_t tile = module.attr(attribute).toInt();
-  std::optional<int64_t> largest = getLargestTile(function);
+  std::optional<int64_t> largest =
+      function ? getLargestTile(function) : std::nullopt;
   if (tile < 1 || !llvm::isPowerOf2_64(tile) || (largest && tile > *largest))
     refuse(Twine("'") + path + "': " + attribute + " is " + Twine(tile) +
            describeTiles(largest));
-  if (failed(setLoopTiles(function, tile)))
+  if (!function || failed(setLoopTiles(function, tile)))
     refuse(Twine("'") + path +
            "' carries a koila module whose loops do not "
            "follow its tile; compile the original again");
@@ -148,11 +196,30 @@ void koila::torchscript::applyTileAttribute(const tj::Module &module,
 // Methods
 //===----------------------------------------------------------------------===//
 
+/// Emits what raises unless `holds`: that `value`, of `attribute`, is wrong.
+static void require(GraphEmitter &emitter, tj::Value *holds,
+                    const std::string &attribute, tj::Value *value,
+                    const std::string &what) {
+  using TorchValue = tj::Value;
+  auto raise = [&]() -> TorchValue * {
+    TorchValue *words = emitter.constant("koila: " + attribute + " is ");
+    for (TorchValue *part :
+         {emitter.call("aten::str", value), emitter.constant(what)})
+      words = emitter.call("aten::add", {words, part});
+    tj::Graph &graph = emitter.getGraph();
+    graph.insertNode(graph.create(c10::prim::RaiseException,
+                                  {words, emitter.constant(c10::IValue())}, 0));
+    return nullptr;
+  };
+  emitter.branch(
+      holds, /*type=*/nullptr, []() -> TorchValue * { return nullptr; }, raise);
+}
+
 void koila::torchscript::requireTile(GraphEmitter &emitter,
-                                     const std::string &attribute,
+                                     const TileAttributes &attributes,
                                      func::FuncOp function) {
   using TorchValue = tj::Value;
-  TorchValue *tile = emitter.readAttribute(attribute);
+  TorchValue *tile = emitter.readAttribute(attributes.tile);
   TorchValue *others = emitter.call(
       "aten::__and__",
       {tile, emitter.call("aten::sub", {tile, emitter.integer(1)})});
@@ -165,19 +232,16 @@ void koila::torchscript::requireTile(GraphEmitter &emitter,
     isTile = emitter.call(
         "aten::__and__",
         {isTile, emitter.call("aten::le", {tile, emitter.integer(*largest)})});
-  auto raise = [&]() -> TorchValue * {
-    TorchValue *words = emitter.constant("koila: " + attribute + " is ");
-    for (TorchValue *part : {emitter.call("aten::str", tile),
-                             emitter.constant(describeTiles(largest))})
-      words = emitter.call("aten::add", {words, part});
-    tj::Graph &graph = emitter.getGraph();
-    graph.insertNode(graph.create(c10::prim::RaiseException,
-                                  {words, emitter.constant(c10::IValue())}, 0));
-    return nullptr;
-  };
-  emitter.branch(
-      isTile, /*type=*/nullptr, []() -> TorchValue * { return nullptr; },
-      raise);
+  require(emitter, isTile, attributes.tile, tile, describeTiles(largest));
+  if (attributes.plan.empty())
+    return;
+  TorchValue *plan = emitter.readAttribute(attributes.plan);
+  TorchValue *isPlan = emitter.call(
+      "aten::__and__",
+      {emitter.call("aten::ge", {plan, emitter.integer(0)}),
+       emitter.call("aten::lt", {plan, emitter.integer(attributes.plans)})});
+  require(emitter, isPlan, attributes.plan, plan,
+          describePlans(attributes.plans));
 }
 
 /// The logarithms of powers of two, as long as they are positive, are right

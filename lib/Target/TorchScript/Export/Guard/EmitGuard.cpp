@@ -38,10 +38,11 @@ public:
   using TorchValue = tj::Value;
 
   GuardEmitter(GraphEmitter &emitter, func::FuncOp function,
-               const tj::Module &module)
+               const tj::Module &module, const TileAttributes &attributes)
       : emitter(emitter), graph(emitter.getGraph()), function(function),
-        module(module), tiled(function->getAttrOfType<DictionaryAttr>(
-                            KoilaDialect::kTiledAttr)),
+        module(module), attributes(attributes),
+        tiled(
+            function->getAttrOfType<DictionaryAttr>(KoilaDialect::kTiledAttr)),
         trains(tiled && runsBackward(function)) {}
 
   TorchValue *emit(const GuardedMethods &methods);
@@ -94,6 +95,9 @@ private:
   TorchValue *isBatchAbove(int64_t samples);
   /// Says so if the batch is above what the budget holds for.
   void warnOfLargeBatch();
+  /// The plan that is chosen, of those from `plan` on.
+  TorchValue *callPlan(const GuardedMethods &methods, const c10::TypePtr &type,
+                       llvm::ArrayRef<TorchValue *> arguments, int64_t plan);
   /// What runs where all facts hold.
   TorchValue *callGuarded(const GuardedMethods &methods,
                           const c10::TypePtr &type);
@@ -133,6 +137,7 @@ private:
   tj::Graph &graph;
   func::FuncOp function;
   const tj::Module &module;
+  const TileAttributes &attributes;
   /// Null for an untiled function.
   DictionaryAttr tiled;
   /// Whether it is a training step, in tiles.
@@ -950,6 +955,20 @@ void GuardEmitter::warnOfLargeBatch() {
         []() -> TorchValue * { return nullptr; });
 }
 
+tj::Value *GuardEmitter::callPlan(const GuardedMethods &methods,
+                                  const c10::TypePtr &type,
+                                  llvm::ArrayRef<TorchValue *> arguments,
+                                  int64_t plan) {
+  auto call = [&] { return callMethod(methods.getGuarded(plan), arguments); };
+  if (plan + 1 == attributes.plans)
+    return call();
+  TorchValue *isThis =
+      emitter.call("aten::eq", {emitter.readAttribute(attributes.plan),
+                                emitter.integer(plan)});
+  return emitIf(isThis, type, call,
+                [&] { return callPlan(methods, type, arguments, plan + 1); });
+}
+
 tj::Value *GuardEmitter::callGuarded(const GuardedMethods &methods,
                                      const c10::TypePtr &type) {
   castPresent();
@@ -960,11 +979,10 @@ tj::Value *GuardEmitter::callGuarded(const GuardedMethods &methods,
   warnOfLargeBatch();
   // Of no samples no tile runs, whose kernels might raise.
   TorchValue *hasSamples = isBatchAbove(0);
+  auto call = [&] { return callPlan(methods, type, arguments, /*plan=*/0); };
   if (!hasSamples)
-    return callMethod(methods.guarded, arguments);
-  return emitIf(
-      hasSamples, type, [&] { return callMethod(methods.guarded, arguments); },
-      [&] { return callUntiled(methods); });
+    return call();
+  return emitIf(hasSamples, type, call, [&] { return callUntiled(methods); });
 }
 
 tj::Value *GuardEmitter::emit(const GuardedMethods &methods) {
@@ -1012,8 +1030,8 @@ tj::Value *koila::torchscript::emitGuard(GraphEmitter &emitter,
                                          func::FuncOp function,
                                          const tj::Module &module,
                                          const GuardedMethods &methods,
-                                         const std::string &tileAttribute) {
-  if (!tileAttribute.empty())
-    requireTile(emitter, tileAttribute, function);
-  return GuardEmitter(emitter, function, module).emit(methods);
+                                         const TileAttributes &attributes) {
+  if (!attributes.tile.empty())
+    requireTile(emitter, attributes, function);
+  return GuardEmitter(emitter, function, module, attributes).emit(methods);
 }
