@@ -222,6 +222,13 @@ def _make_parser() -> argparse.ArgumentParser:
     compile.add_argument("--random", default="refuse", help="see docs/user/Training.md")
     compile.add_argument("--batchnorm", default="exact", help="see docs/user/Training.md")
     compile.add_argument("--recompute", default="auto", help="see docs/user/Training.md")
+    compile.add_argument(
+        "--plans",
+        type=int,
+        default=1,
+        metavar="N",
+        help="how many plans the file has at most, for other budgets; see docs/user/Python.md",
+    )
     compile.add_argument("--guard", default="warn", choices=["warn", "raise"])
 
     run = add("run", "run a file and measure it")
@@ -502,6 +509,7 @@ def _compile(options: argparse.Namespace) -> int:
         random=options.random,
         batchnorm=options.batchnorm,
         recompute=options.recompute,
+        plans=options.plans,
         guard=options.guard,
         threads=options.threads,
     )

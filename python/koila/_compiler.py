@@ -111,6 +111,7 @@ def compile_script(
     random: str = "refuse",
     batchnorm: str = "exact",
     recompute: str = "auto",
+    plans: int = 1,
     guard: str = "warn",
     threads: int | None = None,
     device: Device = "cpu",
@@ -143,6 +144,7 @@ def compile_script(
         random,
         batchnorm,
         recompute,
+        plans,
         guard,
         threads,
         device,
@@ -198,6 +200,7 @@ class CompileOptions:
     random: str = "refuse"
     batchnorm: str = "exact"
     recompute: str = "auto"
+    plans: int = 1
     guard: str = "warn"
     threads: int | None = None
     device: Device = "cpu"
@@ -212,7 +215,16 @@ class CompileOptions:
         tile = self.tile
         if tile is not None and (not is_count(tile) or tile < 1 or tile & (tile - 1)):
             raise CompileError(f"tile={tile!r} is no power of two, as 8")
+        if not is_count(self.plans) or not 1 <= self.plans <= _MOST_PLANS:
+            raise CompileError(f"plans={self.plans!r} is no number from 1 to {_MOST_PLANS}")
+        if self.plans > 1 and tile is not None:
+            raise CompileError(
+                f"plans={self.plans} belongs to a budget, and tile={tile} is given: leave one out"
+            )
 
+
+# As the compiler has it (FilePlans.h).
+_MOST_PLANS = 4
 
 # More have no core to run on; LibTorch itself takes any number, and then fails.
 _MOST_THREADS = 4096
@@ -295,6 +307,7 @@ def _compile(
         "random": options.random,
         "batchnorm": options.batchnorm,
         "recompute": options.recompute,
+        "plans": options.plans if options.plans != 1 else None,
         "guard": options.guard,
     }
     if options.mode == "train" and options.recompute == "auto" and "device" not in values:

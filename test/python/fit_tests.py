@@ -2,6 +2,7 @@
 peak is what the module's table says."""
 
 import copy
+import itertools
 import json
 import warnings
 
@@ -163,14 +164,19 @@ def test_budgets_that_need_a_compilation():
         koila.fit(whole.script, "1MiB")
 
 
-def test_a_plan_that_changes_with_the_budget():
-    """Parts of the forward pass run again, which a larger budget makes needless."""
+def deep():
+    """A step whose smallest tile keeps much for its backward pass."""
     torch.manual_seed(0)
     layers = []
     for _ in range(6):
         layers += [nn.Linear(24, 96), nn.GELU(), nn.Linear(96, 24), nn.Tanh()]
     module = nn.Sequential(*layers, nn.Flatten(), nn.Linear(20 * 24, 4))
-    x, target = torch.randn(6, 20, 24), torch.randint(0, 4, (6,))
+    return module, torch.randn(6, 20, 24), torch.randint(0, 4, (6,))
+
+
+def test_a_plan_that_changes_with_the_budget():
+    """Parts of the forward pass run again, which a larger budget makes needless."""
+    module, x, target = deep()
 
     def build(budget):
         return koila.compile(module, x, target, loss="cross_entropy", budget=budget, check=False)
@@ -187,6 +193,109 @@ def test_a_plan_that_changes_with_the_budget():
     again = build(replan)
     shares = [each.report.data.get("recomputed_share", 0) for each in (compiled, again)]
     assert shares[1] < shares[0], shares
+
+
+def gradients_of(program, x, target):
+    """Of a step, and what it takes."""
+    for weight in program.parameters():
+        weight.grad = torch.zeros_like(weight)
+    found, _ = peak_of(lambda: program.train_step(x, target))
+    return found, [weight.grad for weight in program.parameters()]
+
+
+def check_gradients(found, module, x, target):
+    plain = copy.deepcopy(module)
+    plain.zero_grad()
+    functional.cross_entropy(plain(x), target).backward()
+    for gradient, weight in zip(found, plain.parameters(), strict=True):
+        torch.testing.assert_close(gradient, weight.grad, rtol=1e-4, atol=1e-6)
+
+
+@pytest.fixture(scope="module")
+def several():
+    """A step with several plans, the module it was made of, its call, and the plans."""
+    module, x, target = deep()
+    compiled = koila.compile(
+        module, x, target, loss="cross_entropy", budget="150KiB", plans=4, check=False
+    )
+    plans = json.loads(compiled.script.koila_tiles)["plans"]
+    assert 2 < len(plans) <= 4 and plans[0]["budget_bytes"] == 150 << 10
+    assert compiled.report.data["plans"] == plans
+    return compiled, module, (x, target), plans
+
+
+def least_of(plan):
+    return min(row["budget_bytes"] for row in plan["by_tile"])
+
+
+def test_plans_of_a_compiled_module(several, compiles_no_more):
+    compiled, module, call, plans = several
+    compiles_no_more()
+    shares, peaks = [], {}
+    for place in sorted(range(len(plans)), key=lambda place: least_of(plans[place])):
+        plan = plans[place]
+        # Each is there for the budgets from what it needs on.
+        for budget in {least_of(plan), plan["budget_bytes"]}:
+            tile = fit(compiled, budget)
+            assert compiled.script.koila_plan == place and compiled.script.koila_tile == tile
+            (row,) = [row for row in plan["by_tile"] if row["tile"] == tile]
+            assert compiled.report.peak == row["peak_bytes"]
+            assert compiled.report.data["by_tile"] == plan["by_tile"]
+        shares.append(compiled.report.data.get("recomputed_share", 0))
+        fit(compiled, least_of(plan))
+        found, gradients = gradients_of(compiled, *call)
+        check_gradients(gradients, module, *call)
+        assert abs(found - compiled.report.peak) <= SLACK, (place, found)
+        peaks[place] = found
+    # A larger budget has less run again.
+    assert shares == sorted(shares, reverse=True) and shares[-1] == 0 and shares[-2] > 0, shares
+    # The control: the figures of another plan are others.
+    for place in range(1, len(plans)):
+        other = min(row["peak_bytes"] for row in plans[place]["by_tile"])
+        assert abs(peaks[0] - other) > SLACK, place
+
+
+def test_plans_and_budgets(several):
+    compiled, module, call, plans = several
+    script = compiled.script
+    ordered = sorted(range(len(plans)), key=lambda place: least_of(plans[place]))
+    least = least_of(plans[ordered[0]])
+    with pytest.raises(koila.BudgetError, match=r"no tile of train_step.* new compilation") as info:
+        koila.fit(script, least - 1)
+    assert info.value.smallest_budget == least
+    # It is the least that there is.
+    with pytest.raises(koila.BudgetError) as info:
+        koila.compile(module, *call, loss="cross_entropy", budget=least - 1, check=False)
+    assert info.value.smallest_budget == least
+    for below, above in itertools.pairwise(ordered):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", koila.KoilaWarning)
+            koila.fit(script, least_of(plans[above]) - 1)
+        assert script.koila_plan == below
+    replan = plans[ordered[0]]["replan_bytes"]
+    if replan < least_of(plans[ordered[1]]):
+        with pytest.warns(koila.KoilaWarning, match="on a new compilation runs less of it again"):
+            koila.fit(script, replan)
+    for wrong in (-1, len(plans)):
+        script.koila_plan = wrong
+        with pytest.raises(torch.jit.Error, match=f"koila: koila_plan is {wrong}; it is the place"):
+            script.train_step(*call)
+    with pytest.raises(AttributeError, match=r"koila\.fit\(module, budget\) sets it"):
+        compiled.koila_plan = 0
+    fit(script, plans[0]["budget_bytes"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        ({"plans": 5, "budget": "1MiB"}, "plans=5 is no number from 1 to 4"),
+        ({"plans": True, "budget": "1MiB"}, "plans=True is no number"),
+        ({"plans": 2, "tile": 4}, "plans=2 belongs to a budget"),
+    ],
+)
+def test_plans_that_are_refused(arguments, reason):
+    with pytest.raises(koila.CompileError, match=reason):
+        koila.compile(Wide().eval(), torch.randn(BATCH, 16), **arguments)
 
 
 def test_what_is_no_compiled_module():

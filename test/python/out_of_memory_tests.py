@@ -320,3 +320,38 @@ def test_compiled_calls_are_not_shrunk_for_these(monkeypatch):
         monkeypatch.undo()
         assert not differences(left, wanted)
         assert bool(said) == (way.tile is not None) == is_shrunk
+
+
+def test_smallest_tiles_of_a_plan():
+    """Where there is no smaller one, the next plan runs more again, and nothing is compiled."""
+    torch.manual_seed(0)
+    layers = [nn.Sequential(nn.Linear(24, 96), nn.GELU(), nn.Linear(96, 24)) for _ in range(6)]
+    model = nn.Sequential(*layers, nn.Flatten(), nn.Linear(20 * 24, 4)).double()
+    x, target = torch.randn(6, 20, 24).double(), torch.arange(6) % 4
+    compiled = koila.compile(
+        model, x, target, loss="cross_entropy", budget="300KiB", plans=3, check=False
+    )
+    plans = compiled.report.data["plans"]
+    upper = max(plans, key=lambda plan: plan["budget_bytes"])
+    koila.fit(compiled, upper["budget_bytes"])
+    peaks = [row["peak_bytes"] for row in upper["by_tile"]]
+
+    def gradients_of(extra):
+        for weight in model.parameters():
+            weight.grad = torch.zeros_like(weight)
+        with memory.limited(extra=extra) as figures:
+            compiled.train_step(x, target)
+        return figures, [weight.grad for weight in model.parameters()]
+
+    _, wanted = gradients_of(None)
+    cap = min(peaks) - 512
+    with pytest.warns(koila.KoilaWarning, match="runs again with"):
+        figures, found = gradients_of(cap)
+    assert 1 <= figures.refused <= len(peaks) + len(plans) and figures.peak <= cap
+    for gradient, other in zip(found, wanted, strict=True):
+        torch.testing.assert_close(gradient, other)
+    assert upper is not plans[compiled.script.koila_plan]
+    assert compiled.report.peak < min(peaks)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert gradients_of(cap)[0].refused == 0

@@ -182,6 +182,7 @@ def compile(
     random: str = "refuse",
     batchnorm: str = "exact",
     recompute: str = "auto",
+    plans: int = 1,
     guard: str = "warn",
     threads: int | None = None,
     device: torch.device | str | None = None,
@@ -201,7 +202,9 @@ def compile(
     power of two. Of ``"auto"``, gradients that are not there yet are set aside,
     and with ``optimizer`` its state. If memory suffices the batch is not split.
     ``random``, ``batchnorm`` and ``recompute`` allow what is refused otherwise
-    (docs/user/Training.md); ``guard`` says what a call does that the tiles are not
+    (docs/user/Training.md). With ``plans``, 4 at most, there are also those that other
+    budgets need, of which ``koila.fit`` takes the best; each is searched for, as long again
+    as without. ``guard`` says what a call does that the tiles are not
     made for: ``warn`` and run the original program, or ``raise``. With a ``device``, where
     the module is, inputs are on the CPU and stay there: the device has one tile of them
     at a time, and what is returned is on the CPU again. Other arguments
@@ -235,6 +238,7 @@ def compile(
         random=random,
         batchnorm=batchnorm,
         recompute=recompute,
+        plans=plans,
         guard=guard,
         threads=threads,
     )

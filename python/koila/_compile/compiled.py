@@ -285,11 +285,17 @@ class CompiledModule(nn.Module):
         found = torch.autograd.grad(loss, weights, allow_unused=True, materialize_grads=True)
         return run_all((loss.detach(), list(found)))  # type: ignore[no-any-return]
 
-    def _refit(self, budget: int | str, limit: int, row: dict[str, Any] | None) -> None:
-        """``koila.fit`` has set the tile of the script for another budget."""
+    def _refit(
+        self,
+        budget: int | str,
+        limit: int,
+        row: dict[str, Any] | None,
+        plan: dict[str, Any] | None,
+    ) -> None:
+        """``koila.fit`` has set tile and plan of the script for another budget."""
         options = dataclasses.replace(self._recipe.options, tile=None)
         self.__dict__["_recipe"] = dataclasses.replace(self._recipe, options=options, budget=budget)
-        self._selection.refit(self._recipe, limit, row)
+        self._selection.refit(self._recipe, limit, row, plan)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes a TorchScript file with the same methods and the report, which
@@ -316,7 +322,7 @@ class CompiledModule(nn.Module):
             return getattr(self.original, name)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if name.startswith("koila_tile"):
+        if name.startswith(("koila_tile", "koila_plan")):
             raise AttributeError(
                 f"{name} is not set by hand here, or the report would be of other tiles: "
                 "koila.fit(module, budget) sets it for a budget"

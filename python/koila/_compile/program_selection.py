@@ -148,15 +148,14 @@ class Selection:
         text = f"memory ran out with {count} at once, {in_figures(error, item.peak)}"
         half = half_of(samples)
         try:
-            if half is None:
-                raise CompileError("no tile is smaller")
             with self._lock:
                 made = self._with_tile(item, half)
         except CompileError as problem:
             raise OutOfMemoryError(
                 f"{self._recipe.name}: {text}, and {problem.message}: {explain_torch(error)[0]}"
             ) from error
-        self._most[item.trains] = half
+        if half is not None:
+            self._most[item.trains] = half
         self._kept = [made, *(other for other in self._kept if other is not item)]
         if self.main is item:
             self.main = made
@@ -164,21 +163,28 @@ class Selection:
         if place not in self._told:
             self._told.add(place)
             warn_user(
-                f"{self._recipe.name}: {text}; this runs again with {half} at once, or fewer, and "
-                "so do later calls"
+                f"{self._recipe.name}: {text}; this runs again with {made.tile} at once, or fewer, "
+                "and so do later calls"
             )
         return made
 
-    def refit(self, recipe: Recipe, limit: int, row: dict[str, Any] | None) -> None:
-        """Another budget, for which the main program has the tile already, if it has one."""
+    def refit(
+        self,
+        recipe: Recipe,
+        limit: int,
+        row: dict[str, Any] | None,
+        plan: dict[str, Any] | None,
+    ) -> None:
+        """Another budget, for which the main program has tile and plan already, if it has
+        any."""
         with self._lock:
             self._recipe = recipe
-            self.main = self.main.fitted(limit, row)
+            self.main = self.main.fitted(limit, row, plan)
             self._kept, self._refused, self._most = [self.main], [], {}
 
     @exclusive
     @uninterrupted
-    def _with_tile(self, item: Specialization, tile: int) -> Specialization:
+    def _with_tile(self, item: Specialization, tile: int | None) -> Specialization:
         return item.with_tile(tile, self._recipe.name)
 
     def _settle(self, beyond: Specialization | None, call: Call, why: str) -> Specialization | str:

@@ -135,7 +135,7 @@ def _rewrite(
         max(batch.values(), default=1),
         report["peak_bytes"],
         options.budget,
-        lambda tile: rewrite(dataclasses.replace(options, tile=tile, budget=None)),
+        lambda tile: rewrite(dataclasses.replace(options, tile=tile, budget=None, plans=1)),
     )
     warn_user(
         f"{name}: this runs in tiles of {compiled.tile} samples, without a promise that they fit "

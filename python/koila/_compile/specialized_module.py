@@ -19,6 +19,8 @@ from koila._compile.call_kind import Call, Expected
 from koila._compile.named_tuples import NamedTuples
 from koila._compile.rollback import Undo
 from koila._compile.staleness import Follower
+from koila._compile.tile_table import find_methods
+from koila._errors import CompileError
 from koila._report.report import Report
 from koila._temporary import temporary_folder
 
@@ -163,9 +165,20 @@ class Specialization:
             return layout.give(result)
         return result if self._tuples is None else self._tuples.restore(result)
 
-    def with_tile(self, tile: int, name: str) -> Specialization:
-        """The same program in other tiles, whatever they need."""
-        options = dataclasses.replace(self.options, tile=tile, budget=None)
+    def with_tile(self, tile: int | None, name: str) -> Specialization:
+        """The same program in other tiles, whatever they need; of several plans the next one
+        where its own has none so small (None: no tile is)."""
+        options = dataclasses.replace(self.options, tile=tile, budget=None, plans=1)
+        if "plans" in self.report.data:
+            (method,) = find_methods(self.script)
+            if (choice := method.step_down(self.script, tile)) is not None:
+                choice.set(self.script)
+                new = self.fitted(choice.row["budget_bytes"], choice.row, choice.plan.entry)
+                new.options = dataclasses.replace(options, tile=new.tile)
+                new.report = new.report.with_promise(None)
+                return new
+        if tile is None:
+            raise CompileError("no tile is smaller")
         compiled = _compiler.compile_script(
             self.source,
             self._specs,
@@ -180,15 +193,18 @@ class Specialization:
         new._share(self.original, self._captured, compiled.module)
         return new
 
-    def fitted(self, limit: int, row: dict[str, Any] | None) -> Specialization:
+    def fitted(
+        self, limit: int, row: dict[str, Any] | None, plan: dict[str, Any] | None
+    ) -> Specialization:
         """The same program within another budget, with the tile that its script has for it:
-        a row of the report's ``by_tile``, None if the batch is not split."""
+        a row of the report's ``by_tile``, None if the batch is not split; of several plans
+        that of ``plan``, one of the report's ``plans``."""
         new = object.__new__(type(self))
         new.__dict__.update(self.__dict__)
         new.options = dataclasses.replace(self.options, tile=None, budget=limit)
         if row is not None:
             new.tile = int(row["tile"])
-            new.report = self.report.at_tile(row, limit)
+            new.report = self.report.at_tile(row, limit, plan)
         elif (promise := self.report.data["promise"]) is not None:
             promise = {**promise, "budget_bytes": limit}
             new.report = self.report.with_promise(promise)

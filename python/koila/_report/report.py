@@ -40,6 +40,9 @@ _FIELDS: dict[str, Any] = {
     ),
 }
 
+# What differs between the plans of a program.
+_OF_PLANS = ("by_tile", "replan_bytes", "recompute", "recomputed_share")
+
 
 class Report:
     """What a call of a program needs, and where.
@@ -177,11 +180,19 @@ class Report:
             raise KoilaError("the peak is not known: it depends on more than the batch")
         return int(peak_bytes)
 
-    def at_tile(self, row: dict[str, Any], budget: int) -> Report:
+    def at_tile(
+        self, row: dict[str, Any], budget: int, plan: dict[str, Any] | None = None
+    ) -> Report:
         """What is known of the same program in other tiles, from a row of ``by_tile``: its
-        peak, and no more, but where that is what the report is of."""
+        peak, and no more, but where that is what the report is of. Of several plans it is
+        a row of ``plan``."""
         data = copy.deepcopy(self.data)
-        if row["peak_bytes"] != self.peak:
+        is_other = plan is not None and plan["by_tile"] != data["by_tile"]
+        if plan is not None:
+            for key in _OF_PLANS:
+                data.pop(key, None)
+            data.update({key: plan[key] for key in _OF_PLANS if key in plan})
+        if is_other or row["peak_bytes"] != self.peak:
             lists = ("live_at_peak", "by_line", "by_module", "by_kind", "timeline", "storages")
             data.update({key: [] for key in (*lists, "batch_pieces")})
             data.update(peak_bytes=row["peak_bytes"], peak_location=None, max_batch=None)
@@ -192,7 +203,7 @@ class Report:
         data["promise"] = {**before, "budget_bytes": budget, "tile": row["tile"]}
         return Report(data, device=self._device)
 
-    def with_promise(self, promise: dict[str, Any]) -> Report:
+    def with_promise(self, promise: dict[str, Any] | None) -> Report:
         """The same with another promise."""
         return Report({**self.data, "promise": promise}, device=self._device)
 

@@ -8,7 +8,8 @@ and the peak that the allocator counts that of the table, to the byte; koila's
 analysis of the file with that tile must say the same, and so must a program that is
 compiled for it. Phases that need less memory run in tiles of their own, by the
 table. What is no tile is refused by
-the file itself, and by koila-opt.
+the file itself, and by koila-opt. The same holds of each of several plans of a file,
+which `koila_plan` names.
 """
 
 from __future__ import annotations
@@ -67,6 +68,20 @@ class Pairs(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return self.last(self.layers(x))
+
+
+class Deep(nn.Module):
+    """Its smallest tile keeps much for the backward pass, unless that runs in parts."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        layers: list[nn.Module] = []
+        for _ in range(6):
+            layers += [nn.Linear(24, 96), nn.GELU(), nn.Linear(96, 24), nn.Tanh()]
+        self.layers = nn.Sequential(*layers, nn.Flatten(), nn.Linear(20 * 24, 4))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layers(x)
 
 
 class Checker:
@@ -155,6 +170,62 @@ class Checker:
             assert row is own or there["budget_bytes"] >= row["budget_bytes"], (there, row)
         assert len({row["peak_bytes"] for row in rows}) > 2, rows
         print(f"{name}: {len(rows)} tiles")
+
+    def check_plans(self) -> None:
+        """All plans of a file, which share its weights."""
+        source, tiled = self.folder / "plans.pt", self.folder / "plans_tiled.pt"
+        torch.jit.script(Deep()).save(str(source))
+        given = ["--input=float32[B,20,24]", "--input=int64[B]{0:4}", "--batch=B=6"]
+        mode = ["--mode=train", "--loss=cross_entropy"]
+        how = "mode=train loss=cross_entropy budget=150KiB"
+        self.compile(source, tiled, *given, f"{how} plans=4")
+        single = self.folder / "plans_single.pt"
+        self.compile(source, single, *given, how)
+        program = torch.jit.load(tiled)
+        plans = json.loads(program.koila_tiles)["plans"]
+        assert len(plans) > 2 and plans == report_of(tiled)["plans"], plans
+        assert program.koila_plan == 0 and len(set(map(json.dumps, plans))) == len(plans)
+        assert weights_of(tiled) == weights_of(single) == weights_of(source)
+        others = []
+        for place, plan in enumerate(plans):
+            for row in (plan["by_tile"][0], plan["by_tile"][-1]):
+                other = self.folder / f"plans_{place}_{row['tile']}.pt"
+                save_with(tiled, other, {"koila_plan": place, "koila_tile": row["tile"]})
+                faults = self.find_faults(source, other, row, *given, *mode)
+                assert not faults, (place, row, faults)
+            others.append((other, row))
+        # The control: with the figure of another plan.
+        faults = self.find_faults(source, others[0][0], others[1][1], *given, *mode)
+        assert [fault.split(" is ")[0] for fault in faults][:2] == [
+            "measured_peak_bytes",
+            "predicted_peak_bytes",
+        ], faults
+        # Written again, the file has the same plans, and the one that was chosen.
+        again = self.folder / "plans_again.pt"
+        done = self.opt(others[1][0], "--function=train_step", "-o", again)
+        assert done.returncode == 0, done.stderr
+        program = torch.jit.load(again)
+        assert (program.koila_plan, program.koila_tile) == (1, others[1][1]["tile"])
+        faults = self.find_faults(source, again, others[1][1], *given, *mode)
+        assert not faults, faults
+        for wrong in (-1, len(plans)):
+            bad = self.folder / "plans_bad.pt"
+            save_with(tiled, bad, {"koila_plan": wrong})
+            done = self.opt(bad, "--function=train_step", "-o", self.folder / "bad.mlir")
+            words = f"koila_plan is {wrong}; it is the place of a plan, 0 to {len(plans) - 1}"
+            assert done.returncode == 1 and words in done.stderr, done.stderr
+            try:
+                torch.jit.load(bad).train_step(torch.randn(6, 20, 24), torch.arange(6) % 4)
+                raise AssertionError(f"ran with plan {wrong}")
+            except torch.jit.Error as error:
+                assert f"koila: {words}" in str(error), error
+        for options, words in (
+            ("budget=1MiB plans=5", "plans=5 is no number from 1 to 4"),
+            ("tile=2 plans=2", "plans=2 belongs to budget=BYTES; leave it out, or give a budget"),
+        ):
+            done = self.opt(source, *given[::2], f"--koila-compile={options}", "-o", bad)
+            assert done.returncode == 1 and words in done.stderr, done.stderr
+        print(f"plans: {len(plans)}")
 
     def check_controls(self) -> None:
         """With what another tile takes, and with another table in the program, the checks
@@ -256,15 +327,26 @@ def report_of(path: pathlib.Path) -> dict[str, Any]:
         return report
 
 
+def weights_of(path: pathlib.Path) -> int:
+    """Bytes."""
+    with zipfile.ZipFile(path) as archive:
+        return sum(entry.file_size for entry in archive.infolist() if "/data/" in entry.filename)
+
+
 def save_with_tile(
     source: pathlib.Path, target: pathlib.Path, tile: int, attribute: str = "koila_tile"
 ) -> None:
+    save_with(source, target, {attribute: tile})
+
+
+def save_with(source: pathlib.Path, target: pathlib.Path, values: dict[str, int]) -> None:
     """As plain PyTorch does it, with what koila put into the file."""
     with zipfile.ZipFile(source) as archive:
         names = [name.split("/", 1)[1] for name in archive.namelist()]
     files = {name.removeprefix("extra/"): "" for name in names if name.startswith("extra/")}
     program = torch.jit.load(source, _extra_files=files)
-    setattr(program, attribute, tile)
+    for attribute, value in values.items():
+        setattr(program, attribute, value)
     torch.jit.save(program, target, _extra_files=files)
 
 
@@ -294,6 +376,7 @@ def main() -> None:
     checker.check("step", Layers(), [*inputs, labels], "tile=4", step=True)
     pairs = ["float32[B,4,16]", "int64[B]{0:5}"]
     checker.check("pairs", Pairs(), pairs, "tile=4", step=True)
+    checker.check_plans()
     checker.check_controls()
     checker.check_refusals()
     checker.check_names()
