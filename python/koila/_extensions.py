@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from koila import _compiler
-from koila._plan import planner
+from koila._plan import plan_cache
 
 __all__ = ["load_extension"]
 
@@ -26,4 +26,4 @@ def load_extension(path: str | os.PathLike[str]) -> None:
     """
     _compiler.load_extension(os.fspath(path))
     # Plans of recorded programs have been made without its rules.
-    planner.forget()
+    plan_cache.forget()

@@ -17,7 +17,7 @@ from torch.nn import functional as F
 
 import koila
 from koila import _cli, _device
-from koila._plan import planner
+from koila._plan import plan_cache
 from koila.memory import budget_bytes
 from stand_in_device import DEVICE, memory
 
@@ -72,7 +72,7 @@ def assert_equal_gradients(model, wanted):
 
 @pytest.fixture(autouse=True)
 def fresh():
-    planner.forget()
+    plan_cache.forget()
     yield
     memory.end()
 

@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 import koila
 from koila import _compiler
-from koila._plan import planner
+from koila._plan import plan_cache
 from stand_in_device import DEVICE, memory
 
 COUNT, WIDTH, CLASSES = 2048, 256, 10
@@ -78,7 +78,7 @@ def assert_equal_gradients(model, wanted):
 
 @pytest.fixture(autouse=True)
 def fresh():
-    planner.forget()
+    plan_cache.forget()
     yield
     memory.end()
 

@@ -14,7 +14,7 @@ from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 import koila
-from koila._plan import planner
+from koila._plan import plan_cache
 from lazy_steps import (
     CLASSES,
     FEATURES,
@@ -39,14 +39,14 @@ class BackwardPasses(Steps):
         compute = lambda m, x, y: F.mse_loss(m(x), y)
         wanted = run_plain(model, compute, values)
         weights = 2 * sum(p.nbytes for p in model.parameters())
-        planner.forget()
+        plan_cache.forget()
         with warnings.catch_warnings():
             warnings.simplefilter("error", koila.KoilaWarning)
             for part in (0.95, 1.05, 0.95, 1.05):
                 found = run_lazy(model, compute, values, int(part * weights))
                 self.assertLess(found[2].tile, 2048)
                 self.assert_same(found, wanted)
-        ((plan,),) = planner._plans.values()
+        ((plan,),) = plan_cache._plans.values()
         self.assertEqual((len(plan.traced), len(plan.compiled)), (2, 2))
         # A trace that is forgotten before what was made of it.
         plan.traced.clear()

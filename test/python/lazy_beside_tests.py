@@ -18,7 +18,7 @@ from torch.nn import functional as F
 from torch.nn.utils.parametrizations import orthogonal
 
 import koila
-from koila._plan import planner
+from koila._plan import plan_cache
 from memory_counter import peak_of
 
 SAMPLES, FEATURES, WIDTH, CLASSES = 1024, 32, 64, 5
@@ -151,7 +151,7 @@ class Beside(unittest.TestCase):
     def run_steps(self, make, budget, way):
         """Three steps of a model, of which the second may do without what is planned for the
         first: the bytes of the last, what it leaves, and what is said of all."""
-        planner.forget()  # what was said of other budgets
+        plan_cache.forget()  # what was said of other budgets
         torch.manual_seed(1)
         model = make()
         for weight in model.parameters():
@@ -315,7 +315,7 @@ class Beside(unittest.TestCase):
         torch.manual_seed(0)
         wide = torch.randn(4096, 64).t()
         budget = 600_000
-        planner.forget()
+        plan_cache.forget()
         with warnings.catch_warnings():
             warnings.simplefilter("error", koila.KoilaWarning)
 
@@ -341,7 +341,7 @@ class Beside(unittest.TestCase):
             state.square().mean().backward()
 
         plain = peak_of(lambda: train(None))[0]
-        planner.forget()
+        plan_cache.forget()
         budget = int(0.8 * plain)
         with warnings.catch_warnings():
             warnings.filterwarnings("error", ".*(fits|whole)", koila.KoilaWarning)

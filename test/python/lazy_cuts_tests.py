@@ -15,7 +15,7 @@ from torch import nn
 from torch.nn import functional as F
 
 import koila
-from koila._plan import planner
+from koila._plan import plan_cache
 from memory_counter import peak_of
 
 COUNT = 32
@@ -183,7 +183,7 @@ def look_first(model, loss, x, y):
 class Cuts(unittest.TestCase):
     def run_steps(self, loss, budget, way=differentiate, steps=2):
         """The most bytes, what the steps leave, and what was said."""
-        planner.forget()
+        plan_cache.forget()
         torch.manual_seed(0)
         model = Model().double()
         for weight in model.parameters():
@@ -371,7 +371,7 @@ class Cuts(unittest.TestCase):
 
     def test_positions_are_no_part_of_the_program(self):
         """Others in each step: it is planned once."""
-        planner.forget()
+        plan_cache.forget()
         torch.manual_seed(0)
         model = Model().double()
         sizes = []
@@ -380,7 +380,7 @@ class Cuts(unittest.TestCase):
             order = np.random.default_rng(step).permutation(COUNT)
             mixed = 0.3 * model.net(x) + 0.7 * model.net(x)[order]
             F.cross_entropy(model.head(mixed), y % 5).backward()
-            sizes.append(len(planner._plans))
+            sizes.append(len(plan_cache._plans))
         self.assertEqual(sizes[1:], sizes[1:2] * 3)
 
 

@@ -14,7 +14,7 @@ from torch.autograd.graph import register_multi_grad_hook
 from torch.nn import functional as F
 
 import koila
-from koila._plan import planner
+from koila._plan import plan_cache
 
 SAMPLES, FEATURES, CLASSES = 512, 40, 6
 WHOLE = "1TiB"
@@ -128,7 +128,7 @@ AFTER = [hidden_and_result, names_of_nodes, prehook_of_a_node]
 
 def run(before, after, budget):
     """What was seen, the gradients, and what koila said."""
-    planner.forget()
+    plan_cache.forget()
     torch.manual_seed(0)
     model = Model().double()
     seen = []
@@ -179,7 +179,7 @@ class Hooks(unittest.TestCase):
         """The first pass frees the graph before the hook; the second finds none, and not that
         of a part."""
         for budget in (None, WHOLE, TILED):
-            planner.forget()
+            plan_cache.forget()
             model = Model().double()
             x, y = (X, Y) if budget is None else koila.lazy(X, Y, batch=0, budget=budget)
             out = model(x)

@@ -9,7 +9,7 @@ from torch import nn
 from torch.nn import functional
 
 import koila
-from koila._plan import planner
+from koila._plan import plan_cache
 
 STEPS = 4
 BUDGET = "1.5MiB"
@@ -103,12 +103,12 @@ def test_a_model_that_threads_share():
 
 
 def test_the_thread_that_comes_next_compiles_nothing():
-    planner.forget()
+    plan_cache.forget()
     x, y = batch(1)
     for _ in range(3):
         run_in_threads(lambda: train(make(1), [(x, y)], in_tiles))
-    plans = [plan for plans in planner._plans.values() for plan in plans]
-    assert len(plans) == len(planner._plans)
+    plans = [plan for plans in plan_cache._plans.values() for plan in plans]
+    assert len(plans) == len(plan_cache._plans)
     assert any(plan.compiled for plan in plans)
 
 

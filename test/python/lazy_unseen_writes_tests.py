@@ -14,7 +14,7 @@ from torch import nn
 from torch.nn import functional as F
 
 import koila
-from koila._plan import planner
+from koila._plan import plan_cache
 
 SAMPLES, FEATURES, CLASSES = 256, 20, 6
 WHOLE, TILED = "1TiB", "12KiB"
@@ -30,7 +30,7 @@ class Step:
     """A model, a tensor that it reads, and what was given to koila.lazy."""
 
     def __init__(self, budget):
-        planner.forget()
+        plan_cache.forget()
         torch.manual_seed(0)
         self.low, self.high = nn.Linear(FEATURES, 12).double(), nn.Linear(12, CLASSES).double()
         self.scale = torch.ones(CLASSES, dtype=torch.float64)

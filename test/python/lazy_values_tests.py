@@ -20,7 +20,7 @@ from torch.nn import functional as F
 
 import koila
 from koila._lazy import limits
-from koila._plan import planner
+from koila._plan import plan_cache
 
 
 def make():
@@ -573,7 +573,7 @@ class Values(unittest.TestCase):
                 exec(compile(inspect.cleandoc(source), file, "exec"), {"__name__": "__main__"})
             self.assertEqual([(w.filename, w.lineno) for w in caught], [(file, 5)])
             self.assertIn("runs whole", str(caught[0].message))
-            planner.forget()
+            plan_cache.forget()
         run = subprocess.run(
             [sys.executable, "-c", inspect.cleandoc(source)], capture_output=True, text=True
         )

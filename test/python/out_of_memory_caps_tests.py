@@ -10,7 +10,7 @@ import torch
 import koila
 from koila._compile import program_selection
 from koila._out_of_memory import is_out_of_memory
-from koila._plan import planner
+from koila._plan import plan_cache, planner
 from koila._plan.planner import half_of
 from out_of_memory_steps import LONG, Compiled, Lazily, changes, differences, measure, memory, run
 
@@ -82,7 +82,7 @@ def test_each_place_is_told_once(kind):
     def again(step):
         """As if what was found were forgotten, but not that it was said."""
         if kind is Lazily:
-            for plans in planner._plans.values():
+            for plans in plan_cache._plans.values():
                 for plan in plans:
                     plan.most.clear()
         else:

@@ -19,7 +19,7 @@ from torch.nn import functional as F
 
 import koila
 from koila._compile.specialized_module import Specialization
-from koila._plan import planner
+from koila._plan import plan_cache
 
 LONG = bool(os.environ.get("KOILA_TEST_LONG"))
 WIDTH, HIDDEN, CLASSES = 4, 64, 3
@@ -158,7 +158,7 @@ class Way:
 
 def forget_plans():
     """What was learned of memory."""
-    for plans in planner._plans.values():
+    for plans in plan_cache._plans.values():
         for plan in plans:
             plan.most.clear()
             plan.announced.clear()

@@ -24,7 +24,8 @@ from koila._capture.program_trace import find_positions, find_sample_dims, write
 from koila._capture.recorder import make_leaf, wrap
 from koila._capture.values import Node, Value, read_sizes
 from koila._errors import BudgetError, CompileError
-from koila._plan.planner import Cut, Run
+from koila._plan.plan_cache import Cut
+from koila._plan.planner import Run
 
 __all__ = ["find_cut", "make_gradients", "weigh"]
 

@@ -15,7 +15,8 @@ from koila._capture.leaves import is_weight, without_copies
 from koila._capture.program import Program
 from koila._capture.values import Value, has_gradient_hooks, is_direct
 from koila._plan.announce import Announced, announce
-from koila._plan.planner import Plan, Run
+from koila._plan.plan_cache import Plan
+from koila._plan.planner import Run
 
 __all__ = ["Room", "deliver"]
 

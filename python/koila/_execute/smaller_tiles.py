@@ -27,7 +27,8 @@ from koila._compiler import Compiled
 from koila._errors import GRADIENTS_STAY, CompileError, OutOfMemoryError, explain_torch
 from koila._execute.undo import Copies
 from koila._out_of_memory import let_go, ran_out, release_cached
-from koila._plan.planner import Plan, RanOut, Run
+from koila._plan.plan_cache import Plan
+from koila._plan.planner import RanOut, Run
 
 __all__ = ["begin", "in_smaller_tiles", "in_tiles", "spoil"]
 

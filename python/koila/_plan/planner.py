@@ -3,26 +3,20 @@
 from __future__ import annotations
 
 import contextlib
-import copy
 import functools
 import os
 import re
-import sys
 import threading
 import warnings
-from collections import OrderedDict
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, NoReturn, ParamSpec, TypeVar
 
 import torch
 from torch import nn
 
 from koila import memory
-from koila._capture.dispatch_cache import is_arithmetic
 from koila._capture.frames import Frame, Frames, location_of, raise_at
-from koila._capture.graphs import measure_graphs
-from koila._capture.memory import written_by
 from koila._capture.program import Program
 from koila._capture.program_trace import (
     Traced,
@@ -33,12 +27,10 @@ from koila._capture.program_trace import (
     trace,
     whole_bytes,
 )
-from koila._capture.statistics import is_momentum, show_updated
+from koila._capture.statistics import show_updated
 from koila._capture.thread_locks import tracing
 from koila._capture.thread_recordings import recording
-from koila._capture.values import Call, Value, is_float
 from koila._compiler import Compiled, analyze_script, compile_script
-from koila._device import describe_mix, find_device_of
 from koila._errors import (
     BudgetError,
     CompileError,
@@ -48,31 +40,19 @@ from koila._errors import (
     UnpromisedError,
     explain_torch,
 )
-from koila._operators import registry
-from koila._out_of_memory import let_go, ran_out
 from koila._plan.announce import Announced, announce, is_strict, note, restart
+from koila._plan.plan_cache import MOST_VARIANTS, Choice, Plan, bare, find_plan, remember
+from koila._plan.resident import find_device, find_resident
 from koila._plan.unpromised import choose_tile
 
 __all__ = [
-    "Cut",
-    "Plan",
     "RanOut",
     "Run",
     "check_budget",
-    "forget",
     "half_of",
     "in_figures",
     "start",
 ]
-
-
-@dataclass(frozen=True)
-class Cut:
-    """The call behind which a program is cut, and the dims that are samples of each result
-    that is handed on there."""
-
-    place: int
-    dims: tuple[tuple[int, ...], ...]
 
 
 @dataclass(frozen=True)
@@ -92,79 +72,6 @@ def half_of(samples: int) -> int | None:
     return 1 << (samples // 2).bit_length() - 1 if samples > 1 else None
 
 
-@dataclass
-class Plan:
-    """What is known of programs with one key."""
-
-    calls: list[Call]  # which the key names by their ids
-    numbers: list[Any]  # of the first such program
-    varying: frozenset[int] = frozenset()  # which of them were others since
-    traced: dict[Any, Traced | CompileError] = field(default_factory=dict)
-    reports: dict[Any, dict[str, Any] | CompileError] = field(default_factory=dict)
-    compiled: dict[Any, list[_Choice]] = field(default_factory=dict)
-    # By the budget that was named, if one was.
-    announced: dict[int | None, Announced] = field(default_factory=dict)
-    only_read: bool = False  # a loss that was read and not differentiated
-    splits: bool = False  # as it is
-    reads_first: bool = False  # once numbers of the whole batch are there
-    # Where it is cut, since what follows is in no tiles; None where no place will do.
-    cut: Cut | None = None
-    is_cut_known: bool = False
-    # What the step needs that followed, with the graph that it leaves.
-    step_peak: int | None = None
-    # By mode: samples of the largest tile that is tried, since memory ran out in a larger one
-    # or in the whole batch.
-    most: dict[str, int] = field(default_factory=dict)
-    # It ran out of memory as a whole, and cannot run in another way.
-    stays_whole: bool = False
-    whole: int | None = None  # bytes of a trace that has few of what was named
-    trace_bytes: int = 0  # what the last trace took, until it has been looked at
-    # What the backward pass takes of what weights were computed by before the step; with
-    # that of the step where this runs whole.
-    before_weights: dict[bool, int] = field(default_factory=dict)
-    # The thread whose programs run by it: its scripts hold their weights.
-    owner: threading.Thread = field(default_factory=threading.current_thread)
-
-    def adopt(self) -> bool:
-        """Whether it is this thread's, from now on where the owner has ended."""
-        thread = threading.current_thread()
-        if self.owner is not thread:
-            if self.owner.is_alive():
-                return False
-            self.owner = thread
-        return True
-
-
-@dataclass(frozen=True)
-class _Choice:
-    """What compiling a trace for a budget gave, and why its figures are in doubt. It
-    has the weights of its trace, which are lent to no other one."""
-
-    traced: Traced
-    budget: int
-    made: Compiled | CompileError
-    doubt: CompileError | None
-
-    def holds(self, budget: int) -> bool:
-        """Whether it is what compiling for another budget would give, or is
-        as good. The largest tile below a budget is that below each smaller one
-        which it still fits."""
-        if isinstance(self.made, BudgetError):
-            smallest = self.made.smallest_budget
-            return budget < smallest if smallest is not None else budget == self.budget
-        if isinstance(self.made, CompileError):
-            return True
-        peak = self.made.report["peak_bytes"]
-        return (peak is None or peak <= budget) and budget <= self.budget * _SLACK
-
-
-_plans: OrderedDict[Any, list[Plan]] = OrderedDict()  # one for each thread
-_finding = threading.Lock()
-# Those of long ago go.
-_MOST_PLANS = 64
-_MOST_VARIANTS = 8
-# A tile that was chosen for a little less memory than there is now is kept.
-_SLACK = 1.25
 # So far from the limit an old answer of the system is good enough, and a figure
 # that is not exact.
 _FAR = 8
@@ -184,14 +91,6 @@ _FEW_RESULTS = 64
 _CLOSE = 1.25
 
 
-def forget() -> None:
-    """Forgets all programs: rules have changed since they were planned."""
-    _plans.clear()
-
-
-registry.listeners.append(forget)
-
-
 _T = TypeVar("_T")
 _P = ParamSpec("_P")
 
@@ -205,78 +104,6 @@ class _Again(threading.local):
 
 
 _again = _Again()
-
-
-def _remember(cache: dict[Any, _T | CompileError], key: Any, make: Callable[[], _T]) -> _T:
-    """What ``make`` gave for this key, or the refusal that it raised."""
-    if key not in cache:
-        problem = ""
-        try:
-            with tracing:
-                cache[key] = make()
-        except CompileError as error:
-            cache[key] = _bare(error)
-        except (RuntimeError, MemoryError) as error:
-            if not ran_out(error):
-                raise
-            problem = explain_torch(let_go(error))[0]
-        if problem:
-            # Another time there may be enough.
-            raise CompileError(f"memory ran out while it was planned: {problem}")
-        if len(cache) > _MOST_VARIANTS:
-            del cache[next(iter(cache))]
-    found = cache[key]
-    if isinstance(found, CompileError):
-        raise _bare(found)
-    return found
-
-
-_Error = TypeVar("_Error", bound=CompileError)
-
-
-def _bare(error: _Error) -> _Error:
-    """A copy without the traceback, which holds tensors."""
-    return copy.copy(error)
-
-
-def _find_plan(program: Program) -> Plan:
-    key = program.key()
-    with _finding:
-        plans = _plans.setdefault(key, [])
-        _plans.move_to_end(key)
-        plan = next((plan for plan in plans if plan.adopt()), None)
-        if plan is None:
-            calls = [node.call for node in program.nodes]
-            plan = Plan(calls, list(program.numbers))
-            plans.append(plan)
-            if len(_plans) > _MOST_PLANS:
-                _plans.popitem(last=False)
-            return plan
-    plan.varying |= _find_varying(plan, program)
-    return plan
-
-
-def _find_varying(plan: Plan, program: Program) -> frozenset[int]:
-    """The numbers that are others now, as an annealed weight: from then on they
-    are inputs, so that no value is compiled anew."""
-    if plan.numbers == program.numbers:
-        return frozenset()
-    found = set()
-    position = 0
-    for node, step in zip(program.nodes, program.steps, strict=True):
-        for index, entry in enumerate(step):
-            if entry is not None:
-                continue
-            old, new = plan.numbers[position], program.numbers[position]
-            if (
-                is_float(old)
-                and is_float(new)
-                and old != new
-                and (is_arithmetic(node) or is_momentum(node, index))
-            ):
-                found.add(position)
-            position += 1
-    return frozenset(found)
 
 
 @dataclass
@@ -323,7 +150,7 @@ class Run:
             raise CompileError(f"{self.mix}, and koila knows programs on one device")
         trains = self.mode == "train"
         try:
-            return _remember(
+            return remember(
                 self.plan.traced,
                 (self._numbers(), trains, *self._way()),
                 lambda: self._trace(trains),
@@ -408,7 +235,7 @@ class Run:
     def report(self) -> dict[str, Any]:
         """The analysis of the whole batch. It does not depend on numbers."""
         key = (self.mode, self.grads, torch.get_num_threads(), *self._way())
-        return _remember(self.plan.reports, key, self._analyze)
+        return remember(self.plan.reports, key, self._analyze)
 
     def _analyze(self) -> dict[str, Any]:
         traced = self.traced()
@@ -441,7 +268,7 @@ class Run:
                 return None
             problem = CompileError("its shapes are not known")
         except CompileError as error:
-            problem = _bare(error)
+            problem = bare(error)
         rough = _INSIDE * self._rough()
         return problem if rough > self._current_budget(rough) else None
 
@@ -518,7 +345,7 @@ class Run:
             try:
                 made = self._compile_within(grads, max(budget, 0))
             except BudgetError as error:
-                problem = _bare(error)
+                problem = bare(error)
                 continue
             if budget > left and (made.report["peak_bytes"] or 0) <= budget:
                 self._say_results(made)
@@ -526,7 +353,7 @@ class Run:
             return made
         assert problem is not None
         if or_raise:
-            raise _bare(problem)  # not what this frame holds: that would be a cycle
+            raise bare(problem)  # not what this frame holds: that would be a cycle
         text, place = explain(problem, self.program)
         if problem.smallest_budget is None:
             raise CompileError(text, place)
@@ -584,11 +411,11 @@ class Run:
         if choice is None:
             choice = self._choose(grads, budget)
             found.append(choice)
-            del found[:-_MOST_VARIANTS]
-            if len(self.plan.compiled) > _MOST_VARIANTS:
+            del found[:-MOST_VARIANTS]
+            if len(self.plan.compiled) > MOST_VARIANTS:
                 del self.plan.compiled[next(iter(self.plan.compiled))]
         if isinstance(choice.made, CompileError):
-            raise _bare(choice.made)
+            raise bare(choice.made)
         if choice.doubt is not None:
             text, place = explain(choice.doubt, self.program)
             self.announce(
@@ -606,25 +433,25 @@ class Run:
         found = self.plan.compiled.setdefault((*key, most), [])
         found[:] = [entry for entry in found if entry.traced is traced]
         if not found:
-            found.append(_Choice(traced, 0, self._rewrite(grads, tile=most), None))
+            found.append(Choice(traced, 0, self._rewrite(grads, tile=most), None))
         made = found[0].made
         assert isinstance(made, Compiled)
         return made
 
-    def _choose(self, grads: str, budget: int) -> _Choice:
+    def _choose(self, grads: str, budget: int) -> Choice:
         traced = self.traced()
         try:
-            return _Choice(traced, budget, self._rewrite(grads, budget=budget), None)
+            return Choice(traced, budget, self._rewrite(grads, budget=budget), None)
         except CompileError as error:
             if not isinstance(error, UnpromisedError) or self.batch is None:
-                return _Choice(traced, budget, _bare(error), None)
-            doubt = _bare(error)
+                return Choice(traced, budget, bare(error), None)
+            doubt = bare(error)
         peak, batch = self.report()["peak_bytes"], self.batch
         try:
             made = choose_tile(batch, peak, budget, lambda tile: self._rewrite(grads, tile=tile))
         except CompileError as error:
-            return _Choice(traced, budget, _bare(error), None)
-        return _Choice(traced, budget, made, doubt)
+            return Choice(traced, budget, bare(error), None)
+        return Choice(traced, budget, made, doubt)
 
     def _rewrite(self, grads: str, **size: Any) -> Compiled:
         if self.mode == "train":
@@ -832,7 +659,7 @@ def start(program: Program, mode: str, frames: Frames) -> Run:
             (leaf.meta.shape[0] for leaf in program.leaves if leaf.source and leaf.meta.shape),
             None,
         )
-    device, mix = _find_device(program)
+    device, mix = find_device(program)
     budgets = {origin.budget for origin in origins} or {"auto"}
     budget = min(memory.recent_budget_bytes(budget, device) for budget in budgets)
     # What the environment says in its place is no memory that is free now.
@@ -849,133 +676,10 @@ def start(program: Program, mode: str, frames: Frames) -> Run:
     # Of the memory that is free now they were taken already.
     resident = 0
     if "auto" not in budgets:
-        resident = _find_resident(program, device)
+        resident = find_resident(program, device)
     restart()
-    plan = _find_plan(program)
+    plan = find_plan(program)
     beside = sum(program.tensor_of(program.leaves[place]).nbytes for place in program.copied)
     return Run(
         program, plan, mode, frames, batch, budget, grads, budgets, device, resident, beside, mix
     )
-
-
-def _find_device(program: Program) -> tuple[torch.device, str | None]:
-    """Where a program runs, and what is where if that is more than one device: then it is
-    the first that is no CPU, whose memory is less."""
-    devices = {leaf.meta.device for leaf in program.leaves}
-    for node in program.nodes:
-        devices.update(meta.device for meta in node.call.metas)
-    found = find_device_of(sorted(devices, key=str))
-    if len(devices) < 2:
-        return found, None
-    kinds = {True: "a weight", False: "a tensor"}
-    tensors = [
-        (kinds[isinstance(leaf.tensor, nn.Parameter)], leaf.meta.shape, leaf.meta.device)
-        for leaf in program.leaves
-    ]
-    for node in program.nodes:
-        name = getattr(node.call.function, "__name__", node.call.function)
-        tensors += [(f"a result of '{name}'", x.shape, x.device) for x in node.call.metas]
-    return found, describe_mix(tensors)
-
-
-# Of a tensor that the leaf of a program alone holds, with those of the question.
-_OWN_REFERENCES = 3
-# Of a base that its view alone holds, with those of the question; and of their memory,
-# with that by which the recording knows the view.
-_BASE_REFERENCES = 3
-_STORAGE_REFERENCES = 4
-# Of their memory, by each further view.
-_VIEW_REFERENCES = 2
-_use_count: Any = torch._C._storage_Use_Count
-
-
-def _find_resident(program: Program, device: torch.device) -> int:
-    """Bytes on the device of masks that were drawn, of what has been computed of the batch
-    and is held, as what a read has found that a step computes again, of what nobody else
-    holds any more, as the first state of a recurrent layer, and of graphs: those that programs have
-    left, and those of the user's that end here."""
-    values = [*program.leaves, *recording.list_all()]
-    given = {
-        tensor.untyped_storage().data_ptr()
-        for value in values
-        if value.origin
-        for tensor in value.list_tensors()
-    }
-    found: dict[int, int] = {}  # bytes by storage
-    for value in _list_computed(program):
-        for computed in value.list_tensors():
-            if computed.device != device:
-                continue
-            storage = computed.untyped_storage()
-            place, size = storage.data_ptr(), storage.nbytes()
-            if value.group.external:
-                # It may be a view of memory of the user's.
-                size = min(size, computed.nbytes)
-            found[place] = max(size, found.get(place, 0))
-    # Gradients of inputs are results of the steps before; those of weights are beside.
-    gradients = [_gradient_of(value.tensor) for value in values]
-    for gradient in (*gradients, *(reference() for reference in recording.gradients)):
-        if gradient is not None and gradient.device == device:
-            found.setdefault(gradient.untyped_storage().data_ptr(), gradient.nbytes)
-    own: dict[int, list[torch.Tensor]] = {}
-    for leaf in program.leaves:
-        tensor = leaf.tensor
-        if tensor is None or tensor.layout is not torch.strided or leaf.origin:
-            continue
-        if tensor.device != device:
-            continue
-        # Views of what was given have no bytes of their own.
-        if leaf.source is not None or sys.getrefcount(tensor) <= _OWN_REFERENCES:
-            own.setdefault(tensor.untyped_storage().data_ptr(), []).append(tensor)
-    for place, tensors in own.items():
-        found.setdefault(place, _own_bytes(tensors))
-    resident = sum(size for place, size in found.items() if place not in given)
-    ends = (leaf.tensor for leaf in program.leaves if leaf.tensor is not None)
-    return resident + measure_graphs(ends, given | found.keys())
-
-
-def _gradient_of(tensor: torch.Tensor | None) -> torch.Tensor | None:
-    """That of a tensor which is no weight."""
-    if tensor is None or isinstance(tensor, nn.Parameter) or not tensor.is_leaf:
-        return None
-    gradient = tensor.grad
-    return gradient if gradient is not None and gradient.layout is torch.strided else None
-
-
-def _own_bytes(tensors: list[torch.Tensor]) -> int:
-    """Of what nobody else holds, in one memory: parts of it keep all, as ``x.clone()[:n]``,
-    or ``noise[t]`` of each step, where what they are parts of is gone."""
-    base: Any = tensors[0]._base
-    storage = tensors[0].untyped_storage()
-    is_gone = base is not None and sys.getrefcount(base) <= _BASE_REFERENCES
-    others = _VIEW_REFERENCES * (len(tensors) - 1)
-    if is_gone and _use_count(storage._cdata) <= _STORAGE_REFERENCES + others:
-        return storage.nbytes()
-    return min(sum(tensor.nbytes for tensor in tensors), storage.nbytes())
-
-
-def _list_computed(program: Program) -> Iterator[Value]:
-    """What the user's program holds that was computed of the batches that this one is made
-    of, or that this one computes again or reads."""
-    calls = {leaf.source.call for leaf in program.leaves if leaf.source is not None}
-    nodes, leaves = set(program.nodes), set(program.leaves)
-    values = recording.list_all()
-    for value in (*values, *_list_before_writes(values)):
-        is_of_batch = value.source is not None and value.source.call in calls
-        is_seen = value.tensor is None and (value.node in nodes or value in leaves)
-        if is_of_batch or is_seen:
-            yield value
-
-
-def _list_before_writes(values: list[Value]) -> Iterator[Value]:
-    """What there is of their memory from before writes that have still to run: nobody holds
-    it, and reads begin with a copy of what was seen of it."""
-    groups = {value.group for value in values}
-    waiting = list(groups)
-    while waiting:
-        write = waiting.pop().open_write()
-        for written in () if write is None else written_by(write):
-            if written.group not in groups:
-                groups.add(written.group)
-                waiting.append(written.group)
-                yield from written.group.list_members()
