@@ -23,7 +23,7 @@ import koila
 from koila import memory
 from koila._capture import differentiation, dispatch_cache
 from koila._capture.thread_recordings import recording
-from koila._plan import announce, planner
+from koila._plan import announce, plan_cache, planner
 
 _real = koila.lazy
 # One step of float32's last digit.
@@ -122,7 +122,7 @@ class Rounding:
 def forget_plans() -> None:
     """Each run begins as in a new process: koila knows no program, and nothing
     of an earlier script waits."""
-    planner.forget()
+    plan_cache.forget()
     for cache in (
         memory._recent,
         dispatch_cache._calls,

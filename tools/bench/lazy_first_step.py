@@ -44,7 +44,7 @@ from torch.nn import functional as F
 
 import koila
 from koila import _compiler
-from koila._plan import plan_cache
+from koila._plan import planner
 from lazy_models import CLASSES, MODELS, WHOLE, freeze, make_model, set_statistics
 
 PARTS = ("record", "trace", "import", "analyse", "rewrite", "load", "first")

@@ -41,7 +41,7 @@ import koila
 import variants
 from execute import reset
 from koila._capture import recorder
-from koila._plan import plan_cache
+from koila._plan import planner
 
 ENOUGH = 1 << 40
 LONG, MOST, MOST_PER_CALL = 5e-3, 1.1, 50e-6
