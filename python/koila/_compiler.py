@@ -215,16 +215,13 @@ class CompileOptions:
         tile = self.tile
         if tile is not None and (not is_count(tile) or tile < 1 or tile & (tile - 1)):
             raise CompileError(f"tile={tile!r} is no power of two, as 8")
-        if not is_count(self.plans) or not 1 <= self.plans <= _MOST_PLANS:
-            raise CompileError(f"plans={self.plans!r} is no number from 1 to {_MOST_PLANS}")
+        if not is_count(self.plans):
+            raise CompileError(f"plans={self.plans!r} is no number of plans")
         if self.plans > 1 and tile is not None:
             raise CompileError(
                 f"plans={self.plans} belongs to a budget, and tile={tile} is given: leave one out"
             )
 
-
-# As the compiler has it (FilePlans.h).
-_MOST_PLANS = 4
 
 # More have no core to run on; LibTorch itself takes any number, and then fails.
 _MOST_THREADS = 4096

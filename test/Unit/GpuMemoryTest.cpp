@@ -56,9 +56,9 @@ TEST_F(GpuMemoryTest, SaysWhyThereIsNone) {
 
 #ifdef KOILA_STUB_GPU_PATH
 TEST_F(GpuMemoryTest, SaysWhichCardItIs) {
-  GpuLibraries stub{KOILA_STUB_GPU_PATH, KOILA_STUB_GPU_PATH};
+  GpuLibraries libraries{KOILA_STUB_GPU_PATH, KOILA_STUB_GPU_PATH};
   auto name = [&](int64_t number) -> std::string {
-    auto card = getGpuCard(number, stub);
+    auto card = getGpuCard(number, libraries);
     if (!card)
       return llvm::toString(card.takeError());
     return DeviceProfile::find(card->name, card->major, card->minor,

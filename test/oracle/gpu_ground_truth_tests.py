@@ -196,3 +196,38 @@ def test_the_safe_figure_is_enough_for_the_rows_it_is_fitted_on():
         (factor,) = [fit[1] for key, fit in fits.items() if key[1] == left_out]
         low = sum(each.shown * factor < each.measured for each in others)
         assert low == len(others) * gpu_scores.TOO_LOW
+
+
+class Scored(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.Sequential(nn.Linear(6, 40), nn.ReLU(), nn.Linear(40, 3))
+
+    def forward(self, x):
+        return self.layers(x).square().mean()
+
+
+def test_events_of_several_batches_are_those_of_each():
+    def make(batches):
+        x = torch.empty(gpu_capture.BATCH, 6, device="meta")
+        specs = ["float32[B,6]"]
+        return gpu_jobs.Program(Scored(), (x,), specs, "a100-sxm4-40gb", batches)
+
+    together = make([1, 2, 64])
+    # Of 1,000 nobody knew.
+    for batch in (64, 1, 2, 1000):
+        alone = make([])
+        assert together.list_events(batch, "train") == alone.list_events(batch, "train")
+    assert together.list_events(1, "train") != together.list_events(64, "train")
+
+
+def test_seconds_are_those_of_the_batches_that_took_them():
+    x = torch.empty(gpu_capture.BATCH, 6, device="meta")
+    program = gpu_jobs.Program(Scored(), (x,), ["float32[B,6]"], "a100-sxm4-40gb", [1, 2, 4])
+    program.list_events(1, "train")
+    ahead = program.take_ahead()
+    assert ahead > 0 and program.take_ahead() == 0
+    program.list_events(2, "train")
+    assert program.take_ahead() == pytest.approx(-ahead / 2)
+    program.list_events(2, "train")
+    assert program.take_ahead() == 0

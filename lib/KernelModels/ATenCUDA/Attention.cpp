@@ -20,6 +20,11 @@ using namespace mlir;
 using namespace koila;
 using namespace koila::kernels;
 
+/// Of cuDNN the seed of draws and their offset, each; of flash attention both,
+/// and a number that is not used.
+static constexpr int64_t kSeedBytes = 8, kFlashSeedBytes = 16,
+                         kFlashUnusedBytes = 8;
+
 namespace {
 /// One call: sequences of heads.
 struct Call {
@@ -28,8 +33,8 @@ struct Call {
   enum class Kernel { Efficient, Flash, CuDNN } kernel;
   /// Of the card.
   int64_t multiprocessors = 0;
-  /// Whether a multiprocessor has room for wide blocks of half types: those of
-  /// the compute capabilities 8.0 and 9.0 have, 8.6 and 8.9 may not.
+  /// Whether a multiprocessor has room for wide blocks of half types: that of
+  /// the compute capability 8.0 has, later ones with less memory may not.
   bool hasWideBlocks = true;
 
   int64_t getBatch() const { return query.dims[0]; }
@@ -145,7 +150,7 @@ static std::optional<Call> read(WorkspaceRule &rule) {
     if (!op.getAttnMask() && (!op.getIsCausal() || isSquare))
       call.kernel = Call::Kernel::Flash;
     call.multiprocessors = *profile->getProperties().multiprocessors;
-    call.hasWideBlocks = profile->getProperties().minor == 0;
+    call.hasWideBlocks = major == 8 && profile->getProperties().minor == 0;
   } else if (!type.isF32()) {
     return refuse("attention of this type on this card");
   }
@@ -191,8 +196,7 @@ static AllocationTrace::Block convertMask(AllocationTrace &trace,
 }
 
 /// What flash attention takes beside its result, and gives back with it.
-static void allocateFlash(WorkspaceRule &rule, const Call &call, bool draws,
-                          AllocationTrace &trace,
+static void allocateFlash(const Call &call, bool draws, AllocationTrace &trace,
                           SmallVectorImpl<AllocationTrace::Block> &made) {
   made.push_back(trace.allocate(call.getLogBytes()));
   int64_t parts = draws ? 1 : call.countKeyParts();
@@ -202,12 +206,10 @@ static void allocateFlash(WorkspaceRule &rule, const Call &call, bool draws,
     sums.push_back(trace.allocate(rows));
     sums.push_back(trace.allocate(rows * call.getFlashWidth()));
   }
-  // Seed and offset of draws, and a number that is not used.
-  constexpr int64_t kSeedBytes = 16, kUnusedBytes = 8;
-  AllocationTrace::Block seed = trace.allocate(kSeedBytes);
-  AllocationTrace::Block unused = trace.allocate(kUnusedBytes);
+  AllocationTrace::Block seed = trace.allocate(kFlashSeedBytes);
+  AllocationTrace::Block unused = trace.allocate(kFlashUnusedBytes);
   if (draws) {
-    AllocationTrace::Block drawn = trace.allocate(kSeedBytes);
+    AllocationTrace::Block drawn = trace.allocate(kFlashSeedBytes);
     trace.free(seed);
     seed = drawn;
   }
@@ -228,13 +230,11 @@ static void describeAttention(WorkspaceRule &rule) {
   AllocationTrace::Block mask = convertMask(trace, *call);
   SmallVector<AllocationTrace::Block, 4> made;
   bool isCuDNN = call->kernel == Call::Kernel::CuDNN;
-  // The seed and offset of draws.
-  constexpr int64_t kSeedBytes = 8;
   for (int seed = 0; isCuDNN && seed < 2; ++seed)
     made.push_back(trace.allocate(kSeedBytes));
   trace.allocate(result->numBytes());
   if (call->kernel == Call::Kernel::Flash)
-    allocateFlash(rule, *call, op.draws(), trace, made);
+    allocateFlash(*call, op.draws(), trace, made);
   else if (isCuDNN || rule.isRecording())
     made.push_back(trace.allocate(call->getLogBytes()));
   constexpr int64_t kPlanBytes = 256;
@@ -268,11 +268,11 @@ static void saveAttention(SavedRule &rule) {
     rule.save(op.getAttnMask());
   if (call->kernel == Call::Kernel::CuDNN)
     for (int seed = 0; seed < 2; ++seed)
-      rule.keep(8);
+      rule.keep(kSeedBytes);
   rule.keep(call->getLogBytes());
   if (call->kernel == Call::Kernel::Flash) {
-    rule.keep(16);
-    rule.keep(8);
+    rule.keep(kFlashSeedBytes);
+    rule.keep(kFlashUnusedBytes);
   }
 }
 

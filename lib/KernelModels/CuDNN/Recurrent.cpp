@@ -10,6 +10,7 @@
 #include "../ATen/Recurrent/RecurrentLayers.h"
 #include "CuDNNModels.h"
 #include "koila/Dialect/Koila/IR/Koila.h"
+#include "llvm/ADT/Sequence.h"
 
 using namespace mlir;
 using namespace koila;
@@ -181,32 +182,29 @@ static void describeBackward(BackwardRule &rule) {
   AllocationTrace::Block copy;
   if (const ConcreteTensor *gradient = rule.getGradient())
     copy = trace.allocate(getCopyBytes(call->turn(*gradient)));
-  auto place = [&](Value value) {
-    return unsigned(llvm::find(op->getOperands(), value) -
-                    op->getOperands().begin());
-  };
+  // Operands are the sequence, states and weights; one value may be several.
+  constexpr unsigned sequence = 0, states = 1;
+  unsigned weights = states + layers->facts.hidden.size();
+  unsigned count = op->getNumOperands();
   SmallVector<std::pair<unsigned, MadeTensor>, 3> made;
-  unsigned sequence = place(layers->facts.input);
   ConcreteTensor turned = call->turn(call->input);
   turned.contiguous = true;
   turned.strides.reset();
   MadeTensor block = steps.allocate(turned);
   made.emplace_back(sequence, MadeTensor(call->turn(turned), block.block));
-  for (Value state : layers->facts.hidden)
-    made.emplace_back(place(state), steps.allocate(steps.read(place(state))));
+  for (unsigned state = states; state < weights; ++state)
+    made.emplace_back(state, steps.allocate(steps.read(state)));
   doubtWorkspace(rule);
   trace.free(copy);
   trace.free(input);
-  bool trains = llvm::any_of(layers->facts.params, [&](Value weight) {
-    return steps.wants(place(weight));
-  });
-  if (trains) {
+  if (llvm::any_of(llvm::seq(weights, count),
+                   [&](unsigned weight) { return steps.wants(weight); })) {
     auto again = trace.allocate(call->getInputCopyBytes());
     // They are views of one block.
-    for (Value weight : layers->facts.params) {
-      MadeTensor part = steps.allocate(steps.read(place(weight)));
-      if (steps.wants(place(weight)))
-        steps.give(place(weight), part, /*isViewed=*/true);
+    for (unsigned weight = weights; weight < count; ++weight) {
+      MadeTensor part = steps.allocate(steps.read(weight));
+      if (steps.wants(weight))
+        steps.give(weight, part, /*isViewed=*/true);
     }
     trace.free(again);
   }

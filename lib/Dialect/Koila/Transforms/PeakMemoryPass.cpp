@@ -185,7 +185,8 @@ struct PeakMemoryPass : public koila::impl::PeakMemoryPassBase<PeakMemoryPass> {
     if (batches < 0)
       return module.emitError()
              << "batches=" << static_cast<int64_t>(batches) << " is negative";
-    options->batches = batches;
+    // No list of events has the peaks of other batches.
+    options->batches = format == "events" ? 0 : batches.getValue();
     options->frames = frames;
     options->budgetBytes = *limit;
     PeakMemoryAnalysis analysis(function, *options,

@@ -115,6 +115,8 @@ private:
 
   FunctionOpInterface function;
   bool isOnGpu, separated = false;
+  /// A device of the other type that the program names; empty if it names none.
+  StringRef other;
   DimAnalysis dims;
   FusedDropouts dropouts;
   /// Where the arguments are.
@@ -134,6 +136,11 @@ static StringRef getNamedDevice(Operation *op) {
 }
 
 LogicalResult Separation::check() {
+  function->walk([&](Operation *named) {
+    StringRef name = getNamedDevice(named);
+    if (!name.empty() && name.starts_with("cpu") == isOnGpu)
+      other = name;
+  });
   WalkResult result = function->walk([&](Operation *op) -> WalkResult {
     if (op->getNumRegions() > 0 || !mayDraw(op))
       return success();
@@ -161,12 +168,6 @@ LogicalResult Separation::checkFused(Operation *op) {
   // rounded there before the product.
   Type type = getElementTypeOrSelf(op->getOperand(0).getType());
   bool isHalf = type.isF16() || type.isBF16();
-  StringRef other;
-  function->walk([&](Operation *named) {
-    StringRef name = getNamedDevice(named);
-    if (!name.empty() && name.starts_with("cpu") == isOnGpu)
-      other = name;
-  });
   if (!other.empty() && !(isOnGpu && !isHalf) &&
       !function->hasAttr(kHostResultsAttr))
     return op->emitError()
